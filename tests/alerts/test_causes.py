@@ -13,13 +13,14 @@ import psycopg
 import pytest
 from redis.asyncio import Redis
 
-from support.history import Moment, land_moments
+from support.history import Moment, land_gap, land_moments
 from support.urls import with_database
 from support.warehouse_template import WarehouseTemplate
 from weir.alerts.alert_records import AlertRecords
 from weir.alerts.causes import explain
 from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.evaluator import Evaluator
+from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.lease import EvaluatorLease
 from weir.alerts.machine import AlertStatus
 from weir.alerts.rule import draft_of
@@ -127,7 +128,8 @@ class House:
     async def land_nothing(self) -> None:
         """Lose the telemetry that was written so far."""
         entries = await self.redis.xrange(stream_key("queue", 3), min=self._read)
-        self._read = b"(" + entries[-1][0]
+        if entries:
+            self._read = b"(" + entries[-1][0]
 
     @asynccontextmanager
     async def metrics_off(self) -> AsyncIterator[None]:
@@ -152,6 +154,18 @@ class House:
 
     async def explain(self) -> Verdict:
         return explain(await self.situations.of(self.queue, recent_ms=RECENT_MS))
+
+    async def forecast(self) -> Outlook:
+        return outlook_of(await self.situations.of(self.queue, recent_ms=RECENT_MS), ttl_ms=None)
+
+    async def land_another_queue(self) -> None:
+        """Carry the telemetry of another queue alone, and leave the shard behind."""
+        await self.land_nothing()
+        other = self.environment.queue("other")
+        await self.broker.define(other, QueueSpec(name="other"))
+        await self.broker.enqueue(other, [NewMessage(payload=b"x")])
+        await self.land()
+        await self.broker.enqueue(other, [NewMessage(payload=b"x")])
 
     async def map_to_command(self, **spec: Any) -> None:
         """Define the queue as one that workers serve."""
@@ -291,6 +305,28 @@ async def test_more_arrives_than_ever(house: House) -> None:
     await house.land()
     verdict = await house.explain()
     assert verdict.cause is Cause.ARRIVAL_SPIKE, verdict.summary
+
+
+async def test_time_of_which_nothing_is_known_does_not_lower_the_usual(lone_house: House) -> None:
+    house = lone_house
+    await house.define()
+    for ago_ms in (100_000, 97_000, 94_000, 91_000):
+        await house.push(5)
+        await house.finish(await house.take(5))
+        await house.land(ago_ms=ago_ms)
+    await house.push(1)
+    await house.land()
+    now_ms = SystemClock().now_ms()
+    before = (await house.situations.of(house.queue, recent_ms=RECENT_MS)).before
+    # Two gaps that overlap, and one of another shard.
+    for start_ms, end_ms, shard in ((90_000, 50_000, 3), (70_000, 25_000, 3), (100_000, 0, 2)):
+        land_gap(house.connection, start_ms=now_ms - start_ms, end_ms=now_ms - end_ms, shard=shard)
+    house.warehouse.gaps._read_ms = -1_000
+    known = (await house.situations.of(house.queue, recent_ms=RECENT_MS)).before
+    assert before is not None
+    assert known is not None
+    assert known.counts == before.counts
+    assert known.span_ms == pytest.approx(before.span_ms - 65_000, abs=8_000)
 
 
 async def test_handlers_became_slow(house: House) -> None:
@@ -491,6 +527,48 @@ async def test_telemetry_is_stale(lone_house: House) -> None:
     await lone_house.land(ago_ms=120_000)
     verdict = await lone_house.explain()
     assert verdict.cause is Cause.TELEMETRY_STALE, verdict.summary
+
+
+NOT_KNOWN = "no forecast: how fast messages arrive and leave is not known"
+
+
+async def test_nothing_is_forecast_before_the_first_telemetry(lone_house: House) -> None:
+    """Nothing of the shard has landed, as in the first minutes of a busy machine."""
+    await lone_house.map_to_command()
+    await lone_house.push(5)
+    assert (await lone_house.forecast()).summary == NOT_KNOWN
+    verdict = await lone_house.explain()
+    assert (verdict.cause, verdict.evidence["enqueued"]) == (Cause.NO_WORKERS, None), verdict
+
+
+async def test_nothing_is_forecast_for_a_queue_before_its_first_telemetry(lone_house: House) -> None:
+    """The pipeline runs, and is a few seconds behind."""
+    await lone_house.define()
+    await lone_house.push(5)
+    await lone_house.land_another_queue()
+    assert (await lone_house.forecast()).summary == NOT_KNOWN
+    verdict = await lone_house.explain()
+    assert (verdict.cause, verdict.evidence["enqueued"]) == (Cause.TELEMETRY_STALE, None), verdict
+
+
+async def test_nothing_is_forecast_while_the_pipeline_is_far_behind(lone_house: House) -> None:
+    await lone_house.define()
+    await lone_house.push(5)
+    await lone_house.land(ago_ms=120_000)
+    await lone_house.push(5)
+    assert (await lone_house.forecast()).summary == NOT_KNOWN
+
+
+async def test_a_queue_that_rested_for_long_is_known_to_rest(lone_house: House) -> None:
+    """Its newest telemetry is from before the usual; its odometers say that nothing came since."""
+    await lone_house.define()
+    await lone_house.push(5)
+    await lone_house.finish(await lone_house.take(5))
+    await lone_house.land(ago_ms=24 * 3_600_000)
+    await lone_house.land_another_queue()
+    assert (await lone_house.forecast()).summary == "empty now; 0/s arrive, 0/s leave"
+    await lone_house.push(5)
+    assert (await lone_house.forecast()).arriving_per_s
 
 
 async def test_what_the_figures_do_not_say_is_unknown(house: House) -> None:

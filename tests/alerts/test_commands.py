@@ -164,7 +164,9 @@ def test_a_queue_is_explained(weir: Weir) -> None:
     weir("queue", "pause", "q")
     found = document(weir("explain", "q", "--json"))
     assert (found["cause"], found["figures"]["depth"]) == ("paused", 1)
-    assert "q: paused" in weir("explain", "q", "--recent", "1m").stdout
+    text = weir("explain", "q", "--recent", "1m").stdout
+    assert "q: paused" in text
+    assert "no forecast: how fast messages arrive and leave is not known" in text, "no pipeline runs"
     assert "is not a period" in str(weir("explain", "q", "--recent", "soon").exception)
 
 

@@ -53,6 +53,12 @@ def test_a_queue_without_a_past_has_no_usual() -> None:
     assert {row.usual for row in table} == {None}
 
 
+def test_rates_that_are_not_known_are_said_to_be() -> None:
+    table = evidence_table(explain(served(**STATES[Cause.NO_WORKERS], pace=None)).evidence)
+    assert EvidenceRow(what="arrive", now="not known", usual="5/s") in table
+    assert EvidenceRow(what="are done", now="not known", usual="5/s") in table
+
+
 def test_a_rate_below_one_per_second_is_told_by_the_minute() -> None:
     table = evidence_table({"span_ms": 20_000, "enqueued": 1, "usual_span_ms": 600_000, "usual_enqueued": 20})
     assert table == [EvidenceRow(what="arrive", now="3/min", usual="2/min")]

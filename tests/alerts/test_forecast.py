@@ -1,4 +1,4 @@
-"""What will expire before its turn."""
+"""The forecast: when a queue is empty, and what will expire before its turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.alerts.forecast import expiring
+from weir.alerts.forecast import expiring, outlook_of
+from weir.alerts.situation import Situation
+from weir.warehouse.reading.pace import Pace
 
 
 def counted(*, backlog: int, oldest_age_ms: float, served_per_s: float, ttl_ms: float) -> int:
@@ -31,3 +33,27 @@ def test_a_queue_that_nobody_serves_loses_everything_and_one_without_ttl_nothing
     assert expiring(backlog=9, oldest_age_ms=0, served_per_s=0, ttl_ms=None) == 0
     assert expiring(backlog=0, oldest_age_ms=0, served_per_s=0, ttl_ms=1_000) == 0
     assert expiring(backlog=100, oldest_age_ms=0, served_per_s=1, ttl_ms=60_000) == 39
+
+
+def test_a_queue_that_does_not_shrink_is_forecast_not_to_drain() -> None:
+    outlook = outlook_of(Situation(depth=9, pace=Pace(arriving=2, leaving=1)), ttl_ms=None)
+    assert outlook.summary == "does not drain at the rates of now: 2/s arrive, 1/s leave"
+
+
+def test_nothing_is_forecast_while_the_rates_are_not_known() -> None:
+    outlook = outlook_of(Situation(depth=9, pace=None), ttl_ms=60_000)
+    assert outlook.summary == "no forecast: how fast messages arrive and leave is not known"
+    assert (outlook.drain_ms, outlook.arriving_per_s, outlook.leaving_per_s) == (None, None, None)
+    assert outlook.expiring is None
+
+
+def test_an_empty_queue_is_empty_though_its_rates_are_not_known() -> None:
+    outlook = outlook_of(Situation(depth=0, pace=None), ttl_ms=60_000)
+    assert outlook.summary == "empty now; how fast messages arrive and leave is not known"
+    assert (outlook.drain_ms, outlook.expiring) == (0, 0)
+
+
+def test_a_queue_whose_state_is_not_known_is_not_called_empty() -> None:
+    outlook = outlook_of(Situation(depth=0, reachable=False), ttl_ms=60_000)
+    assert outlook.summary == "no forecast: how fast messages arrive and leave is not known"
+    assert (outlook.drain_ms, outlook.expiring) == (None, None)

@@ -281,6 +281,18 @@ async def test_a_paused_queue_is_backed_up_only_while_something_waits_in_it(
     assert found["summary"] == "the queue is paused; 1 message waits for `resume`"
 
 
+async def test_rates_of_which_no_telemetry_has_arrived_are_null(
+    admin: Caller, broker: MemoryBroker, environment: EnvironmentRef
+) -> None:
+    await broker.enqueue(environment.queue("q"), [NewMessage(payload=b"{}")])
+    found = (await admin("GET", "/queues/q/explain")).json()
+    assert found["cause"] == "telemetry_stale"
+    names = ("arriving_per_s", "leaving_per_s", "drain_ms", "expiring")
+    assert {found[name] for name in names} == {found["figures"]["enqueued"]} == {None}
+    assert found["outlook"] == "no forecast: how fast messages arrive and leave is not known"
+    assert {"what": "arrive", "now": "not known", "usual": None} in found["evidence_table"]
+
+
 async def test_the_metrics_of_rules_are_listed_with_their_words_and_units(admin: Caller) -> None:
     found = {one["name"]: one for one in (await admin("GET", "/alert-metrics")).json()["items"]}
     assert set(found) == set(Metric)

@@ -346,6 +346,29 @@ class TestWhatIsNotKnown:
         )
         assert explain(gone).cause is Cause.NO_WORKERS
 
+    def test_a_backlog_is_not_said_to_stay_while_the_counts_are_not_known(self) -> None:
+        new = served(workforce=BUSY_WORKERS, now=flow(), recent=flow(), before=None, pace=None)
+        verdict = explain(new)
+        assert verdict.cause is Cause.TELEMETRY_STALE
+        assert verdict.summary == (
+            "no telemetry of the queue has arrived yet, so how fast messages arrive and leave is not known"
+        )
+        assert "how fast messages arrive and leave is not known" in evidence_lines(verdict.evidence)
+
+    def test_nobody_is_said_to_be_missing_while_the_counts_are_not_known(self) -> None:
+        assert explain(Situation(depth=9, pace=None)).cause is Cause.TELEMETRY_STALE
+
+    def test_an_empty_queue_is_well_though_its_counts_are_not_known(self) -> None:
+        for delayed in (0, 9):
+            assert explain(Situation(depth=delayed, delayed=delayed, pace=None)).cause is Cause.HEALTHY
+
+    def test_what_is_known_without_counts_is_told_without_them(self) -> None:
+        verdict = explain(served(**STATES[Cause.NO_WORKERS], pace=None))
+        assert verdict.cause is Cause.NO_WORKERS
+        assert {verdict.evidence[name] for name in ("enqueued", "dequeued", "acked", "lapsed")} == {None}
+        assert verdict.also[-1].cause is Cause.TELEMETRY_STALE
+        json.dumps(verdict.document())
+
     def test_without_redis_nothing_is_called_empty(self) -> None:
         verdict = explain(Situation(depth=0, reachable=False))
         assert verdict.cause is Cause.UNKNOWN
@@ -427,6 +450,7 @@ counts = st.integers(0, 100)
             usual_ms=st.none() | st.floats(0, 1e6),
         ),
         has_work=st.booleans(),
+        pace=st.none() | st.just(Pace(arriving=2, leaving=1)),
         workforce=st.none()
         | st.builds(Workforce, workers=counts, slots=counts, free_slots=counts, held=counts, handling=counts),
         disabled_reason=st.none() | st.just("410"),
@@ -444,7 +468,7 @@ def test_every_situation_has_a_verdict_that_agrees_with_its_evidence(situation: 
         if "slots of the queue's concurrency limit are in use" in one.summary:
             assert one.evidence["running"] >= one.evidence["limit"] > 0
         if one.cause is Cause.NO_WORKERS:
-            assert one.evidence["dequeued"] == 0 or situation.handlers.ended == 0
+            assert not one.evidence["dequeued"] or situation.handlers.ended == 0
             assert not one.evidence.get("workers")
 
 

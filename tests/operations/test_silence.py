@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from support.waiting import until
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable, ControlUnavailable
-from weir.exchange.seam import Pushed, Queued, Refused
+from weir.exchange.seam import PushAnswer, Pushed, Queued, Refused
 from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
@@ -232,11 +233,11 @@ async def test_who_queues_without_a_gate_waits_for_a_whole_lease(
         assert least_s <= took_s < most_s
 
 
-async def test_who_queues_without_a_gate_waits_anew_after_a_silence_of_postgresql(
-    database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
-) -> None:
-    """Meanwhile a keeper may have extended its lease without it. Whoever comes later waits for that too."""
-    lease_s = 1.5
+@asynccontextmanager
+async def held_back(
+    database_url: str, broker: MemoryBroker, queue: QueueRef, *, lease_s: float
+) -> AsyncIterator[tuple[OperationService, asyncio.Task[list[PushAnswer]]]]:
+    """A push of a process that has lost the broker: PostgreSQL took it, and it waits for a whole lease."""
     async with Database(database_url, timeout_s=0.5) as database:
         service = OperationService(database=database, broker=broker, lease_ms=int(lease_s * 1_000))
         for shard in range(broker.shards):
@@ -244,6 +245,19 @@ async def test_who_queues_without_a_gate_waits_anew_after_a_silence_of_postgresq
         pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
         async with Database(database_url) as looker:
             await until(lambda: _any(looker))
+        yield service, pushing
+
+
+async def _any(database: Database) -> bool:
+    return bool(await database.fetch(STATUSES))
+
+
+async def test_who_queues_without_a_gate_waits_anew_after_a_silence_of_postgresql(
+    database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
+) -> None:
+    """Meanwhile a keeper may have extended its lease without it. Whoever comes later waits for that too."""
+    lease_s = 1.5
+    async with held_back(database_url, broker, queue, lease_s=lease_s) as (service, pushing):
         with frozen_tree(servers.postgres.pid):
             await asyncio.sleep(0.8)
         heard_s = time.monotonic()
@@ -271,20 +285,10 @@ async def test_an_operation_that_is_durable_is_never_refused_because_postgresql_
     database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
 ) -> None:
     """The broker is away for this process; PostgreSQL took the operation and hangs while it is held back."""
-    async with Database(database_url, timeout_s=0.5) as database:
-        service = OperationService(database=database, broker=broker, lease_ms=600)
-        for shard in range(broker.shards):
-            service.reach.lose(shard)
-        pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
-        async with Database(database_url) as looker:
-            await until(lambda: _any(looker))
+    async with held_back(database_url, broker, queue, lease_s=0.6) as (_, pushing):
         with frozen_tree(servers.postgres.pid):
             (answer,) = await pushing
         assert isinstance(answer, Queued)
-
-
-async def _any(database: Database) -> bool:
-    return bool(await database.fetch(STATUSES))
 
 
 async def test_what_waits_for_a_commit_that_never_begins_is_not_queued(

@@ -36,7 +36,7 @@ QUEUES = 1_000
 SHARDS = 4
 SPLIT_EVENTS = 125_000
 PATIENT = ("--wait-s", "150")
-"""A pipeline that is killed while it audits itself keeps the lease of audits for two minutes."""
+"""Everything that a killed pipeline left must land first, and the lease of its audit must end."""
 
 
 @pytest.fixture

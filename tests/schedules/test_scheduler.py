@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 
@@ -20,9 +21,10 @@ from weir.errors import Conflict, NotFound
 from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.durations import DAY_MS
+from weir.model.ids import MessageId
 from weir.model.inspection import Touched
 from weir.model.message import Failure, Settlement
-from weir.model.names import QueueRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.schedules.register import declare_schedules
 from weir.schedules.runs import KEPT_RUNS
 from weir.schedules.schedule import ScheduleRun
@@ -274,6 +276,29 @@ async def test_a_cancelled_message_shows_as_cancelled_in_its_run(world: World) -
     # The mark of the cancellation is gone by then, and the record of the tick remains.
     world.clock.advance(2 * DAY_MS)
     assert [run.ended for run in await world.runs()] == [None, "cancelled", "cancelled"]
+
+
+async def test_the_ends_of_many_runs_are_asked_for_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await world.define()
+    await world.create(every_ms=60_000)
+    for _ in range(5):
+        await world.pass_ms(60_000)
+    runs = await world.runs()
+    await _cancel(world, queue, runs[2])
+    await world.take(queue)
+    asked: list[int] = []
+    ask = world.broker.were_cancelled
+
+    async def count(environment: EnvironmentRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        asked.append(len(message_ids))
+        return await ask(environment, message_ids)
+
+    monkeypatch.setattr(world.broker, "were_cancelled", count)
+    ended = [run.ended for run in await world.runs()]
+    assert ended == ["acked", "acked", "cancelled", "acked", "acked"]
+    assert asked == [5]
 
 
 async def _cancel(world: World, queue: QueueRef, run: ScheduleRun) -> None:

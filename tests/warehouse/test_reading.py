@@ -244,7 +244,21 @@ async def test_cancelled_messages_make_a_backlog_smaller(rig: Rig, environment: 
     )
     left, stays = await rig.warehouse.top.of(environment, over, by=By.CANCELLED, limit=2)
     assert (left.queue, left.counters["cancelled"]) == ("left", 8)
+    assert left.drain_ms is not None
     assert (left.drain_ms < math.inf, stays.drain_ms) == (True, math.inf)
+
+
+async def test_no_drain_time_is_told_while_the_newest_events_have_not_landed(
+    lone: Rig, environment: EnvironmentRef
+) -> None:
+    at_ms = NOW_MS - 2 * MINUTE_MS
+    moment = Moment(
+        queue=environment.queue("q"), at_ms=at_ms, counts={"acked": 5}, gauges={"queue_length": 10}
+    )
+    land_moments(lone.connection, [moment])
+    lone.tails.by_shard = {0: (NOW_MS - 1_000, 0)}
+    (totals,) = await lone.warehouse.top.of(environment, lone.last(HOUR_MS), by=By.ACKED, limit=1)
+    assert (totals.queue_length_last, totals.drain_ms) == (10, None)
 
 
 @pytest.mark.parametrize("counter", FINAL_COUNTERS)

@@ -10,7 +10,15 @@ import pytest
 
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
-from weir.warehouse.reading.series import TOLD_WITHIN_MS, PointKind, Series, Shape, TimeSpan, build_series
+from weir.warehouse.reading.series import (
+    TOLD_WITHIN_MS,
+    PointKind,
+    Series,
+    Shape,
+    TimeSpan,
+    build_series,
+    covered_ms,
+)
 
 SHAPE = Shape(counters=("acked",), gauges=("depth",), odometers=("acked_total",), measures=("p95",))
 WINDOW = Window(start_ms=100_000, end_ms=125_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
@@ -159,3 +167,10 @@ def test_the_points_of_a_series_are_its_columns_one_after_the_other() -> None:
 )
 def test_figures_are_weighted_and_survive_zero(given: float | None, expected: float | None) -> None:
     assert given == expected
+
+
+def test_time_that_lies_in_several_spans_counts_once() -> None:
+    spans = [TimeSpan(start_ms=start, end_ms=end) for start, end in ((40, 60), (0, 12), (50, 55), (58, 70))]
+    assert covered_ms(spans, start_ms=10, end_ms=65) == 2 + 25
+    assert covered_ms(spans, start_ms=12, end_ms=40) == 0
+    assert covered_ms([], start_ms=0, end_ms=10) == 0

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weir.alerts.evidence import errors_of, figures_of
+from weir.alerts.evidence import RATES_NOT_KNOWN, errors_of, figures_of
 from weir.alerts.situation import Flow, Situation
 from weir.alerts.verdict import Cause, Finding, Verdict
 from weir.model.durations import DAY_MS
@@ -267,7 +267,7 @@ def _limit(situation: Situation, what: str, limit: int, running: int, text: str)
 def _too_few(situation: Situation) -> Iterator[Finding]:
     now, force = situation.now, situation.workforce
     flow = now if now.left else situation.recent
-    if situation.ready == 0 or flow.count("enqueued") < flow.left:
+    if situation.ready == 0 or not situation.counted or flow.count("enqueued") < flow.left:
         return
     if situation.by_workers and force is not None:
         if force.free_slots == 0:
@@ -275,7 +275,7 @@ def _too_few(situation: Situation) -> Iterator[Finding]:
             where = "" if force.held else " with other queues"
             text = f"{slots} are busy{where}, and the backlog does not shrink"
             yield Finding(cause=Cause.TOO_FEW_WORKERS, summary=text, evidence=figures_of(situation))
-    elif now.count("dequeued") > 0 and _outgrows(situation):
+    elif situation.pace is not None and now.count("dequeued") > 0 and _outgrows(situation):
         arriving, leaving = situation.pace.arriving, situation.pace.leaving
         text = f"{rate(arriving, 'message')} arrive, and consumers finish {rate(leaving)}"
         besides = {"arriving_per_s": arriving, "leaving_per_s": leaving}
@@ -304,11 +304,15 @@ def _stale(situation: Situation) -> Iterator[Finding]:
     elif lag_ms > STALE_AFTER_MS:
         text = f"telemetry is {duration(lag_ms)} behind, so the newest figures of the queue are not known"
         yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={"telemetry_lag_ms": lag_ms})
+    elif not situation.counted and situation.ready > 0:
+        text = f"no telemetry of the queue has arrived yet, so {RATES_NOT_KNOWN}"
+        yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence=figures_of(situation))
 
 
 def _fresh(situation: Situation) -> bool:
     """Whether telemetry is recent enough to be trusted."""
-    return situation.telemetry_lag_ms <= STALE_AFTER_MS and situation.telemetry_off_since_ms is None
+    is_off = situation.telemetry_off_since_ms is not None
+    return situation.telemetry_lag_ms <= STALE_AFTER_MS and not is_off and situation.counted
 
 
 # A cause stands before its consequences: the first finding is the cause (see the top of this module).

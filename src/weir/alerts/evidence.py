@@ -10,26 +10,35 @@ from weir.model.wording import amount, duration, number, rate, share
 
 MAX_ERROR_CHARACTERS = 500
 MAX_ERRORS = 3
+RATES_NOT_KNOWN = "how fast messages arrive and leave is not known"
+"""The words of every text that has no rates, because telemetry has not landed."""
 
 
 def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -> dict[str, Any]:
     """The figures of every finding: the queue now, its counts over a span, and its workers."""
-    flow = situation.now if flow is None else flow
     return {
         "depth": situation.depth,
         "delayed": situation.delayed,
         "running": situation.running,
         **_workforce(situation),
         "oldest_age_ms": situation.oldest_age_ms,
+        **_counts(situation.now if flow is None else flow, known=situation.counted),
+        **_usual(situation),
+        **besides,
+    }
+
+
+def _counts(flow: Flow, *, known: bool) -> dict[str, Any]:
+    """The counts over a span; None stands for those that are not known."""
+    counts = {
         "span_ms": flow.span_ms,
         "enqueued": flow.count("enqueued"),
         "dequeued": flow.count("dequeued"),
         "acked": flow.count("acked"),
         "failed": flow.failed,
         "lapsed": flow.count("lapsed"),
-        **_usual(situation),
-        **besides,
     }
+    return counts if known else dict.fromkeys(counts)
 
 
 def _usual(situation: Situation) -> dict[str, Any]:
@@ -116,6 +125,8 @@ def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
     for name, value in evidence.items():
         if name == "errors":
             lines += [_error_line(one) for one in value]
+        elif name == "enqueued" and value is None:
+            lines.append(RATES_NOT_KNOWN)
         elif value is not None and name not in _LEFT_OUT:
             lines.append(_LINES[name](value, span) if name in _LINES else _plain_line(name, value))
     return lines

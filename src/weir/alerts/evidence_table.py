@@ -60,23 +60,27 @@ def _workers(figures: Figures) -> Iterator[EvidenceRow]:
 def _flow(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
     """A count over the span of now beside the same count over the usual span, both as rates.
 
-    There is no row if there is nothing to tell: none now, and usually none.
+    There is no row if there is nothing to tell: none now, and usually none. A count of None is not known.
     """
 
     def rows(figures: Figures) -> Iterator[EvidenceRow]:
-        usual, usual_ms = figures.get(f"usual_{name}"), figures.get("usual_span_ms")
-        if figures.get("span_ms") and (figures.get(name) or (usual and name in figures)):
-            now_per_s = per_second(figures[name], figures["span_ms"])
-            usual_per_s = None if usual is None or not usual_ms else per_second(usual, usual_ms)
+        is_unknown = name in figures and figures[name] is None
+        now_per_s = _rate_of(figures.get(name), figures.get("span_ms"))
+        usual_per_s = _rate_of(figures.get(f"usual_{name}"), figures.get("usual_span_ms"))
+        if is_unknown or now_per_s or (now_per_s == 0 and usual_per_s):
             # One unit for both, so that they can be compared at a glance.
-            by_minute = max(now_per_s, usual_per_s or 0) < 1
+            by_minute = max(now_per_s or 0, usual_per_s or 0) < 1
             yield EvidenceRow(
                 what=what,
-                now=_pace(now_per_s, by_minute=by_minute),
+                now="not known" if now_per_s is None else _pace(now_per_s, by_minute=by_minute),
                 usual=None if usual_per_s is None else _pace(usual_per_s, by_minute=by_minute),
             )
 
     return rows
+
+
+def _rate_of(count: int | None, span_ms: int | None) -> float | None:
+    return per_second(count, span_ms) if count is not None and span_ms else None
 
 
 def _pace(per_s: float, *, by_minute: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weir.alerts.evidence import RATES_NOT_KNOWN
 from weir.alerts.situation import Situation
 from weir.model.wording import amount, duration, rate
 
@@ -13,26 +14,33 @@ from weir.model.wording import amount, duration, rate
 class Outlook:
     """The forecast if the current rates continue."""
 
-    drain_ms: float
-    """Infinite if the backlog does not shrink."""
-    arriving_per_s: float
-    leaving_per_s: float
-    expiring: int
-    """Waiting messages that will expire before their turn comes."""
+    drain_ms: float | None
+    """Infinite if the backlog does not shrink; None if that is not known."""
+    arriving_per_s: float | None
+    """None if it is not known, as is `leaving_per_s` then."""
+    leaving_per_s: float | None
+    expiring: int | None
+    """Waiting messages that will expire before their turn comes; None if that is not known."""
 
     @property
     def summary(self) -> str:
         """One sentence for people."""
+        if self.arriving_per_s is None or self.leaving_per_s is None:
+            return f"{'empty now;' if self.drain_ms == 0 else 'no forecast:'} {RATES_NOT_KNOWN}"
         rates = f"{rate(self.arriving_per_s)} arrive, {rate(self.leaving_per_s)} leave"
         if self.drain_ms == 0:
             return f"empty now; {rates}"
-        drain = f"empty in {duration(self.drain_ms)}" if math.isfinite(self.drain_ms) else "does not drain"
+        drain_ms = math.inf if self.drain_ms is None else self.drain_ms
+        drain = f"empty in {duration(drain_ms)}" if math.isfinite(drain_ms) else "does not drain"
         expiring = f"; {amount(self.expiring, 'message')} will expire first" if self.expiring else ""
         return f"{drain} at the rates of now: {rates}{expiring}"
 
 
 def outlook_of(situation: Situation, *, ttl_ms: int | None) -> Outlook:
     pace = situation.pace
+    if pace is None or not situation.reachable:
+        nothing = 0 if situation.reachable and situation.depth == 0 else None
+        return Outlook(drain_ms=nothing, arriving_per_s=None, leaving_per_s=None, expiring=nothing)
     return Outlook(
         drain_ms=pace.drain_ms(situation.depth),
         arriving_per_s=pace.arriving,

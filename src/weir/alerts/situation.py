@@ -129,7 +129,8 @@ class Situation:
     """A longer span that ends now."""
     before: Flow | None = None
     """The usual: a longer span right before `recent`; None if there is no telemetry of it."""
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace | None = field(default_factory=Pace)
+    """None if the counts up to this moment are not known, because telemetry of them has not landed."""
     errors: tuple[Errors, ...] = ()
     """The most frequent first."""
     handlers: Handlers = field(default_factory=Handlers)
@@ -149,6 +150,11 @@ class Situation:
     def ready(self) -> int:
         """Messages that could be handed out now."""
         return max(self.depth - self.delayed, 0)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the counts up to this moment are known, and so the rates."""
+        return self.pace is not None
 
     @property
     def by_workers(self) -> bool:

@@ -27,6 +27,7 @@ from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.flows import NOW_SPAN_MS, Cuts, FlowPart, QueueFlows, cuts_for
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.periods import parse_period
+from weir.warehouse.reading.series import TimeSpan, covered_ms
 from weir.warehouse.reading.warehouse import Warehouse
 
 DEFAULT_RECENT_MS = 5 * MINUTE_MS
@@ -62,10 +63,14 @@ class _Around:
     cuts: Cuts
     lag_ms: int
     complete_ms: int
+    stale: bool
+    """Telemetry is too far behind for rates."""
     telemetry_off_since_ms: int | None
     states: Mapping[QueueRef, QueueState] | None
     """None if Redis does not answer."""
     flows: Mapping[str, QueueFlows]
+    gaps: Sequence[TimeSpan]
+    """The spans of which telemetry was lost or switched off."""
     alive: Sequence[LiveWorker] | None
     stored: _Stored
 
@@ -114,22 +119,36 @@ class Situations:
         complete_ms = fresh.complete_until_ms(shard, now_ms=now_ms)
         cuts = cuts_for(end_ms=now_ms, complete_ms=complete_ms, recent_ms=recent_ms)
         names = [queue.queue for queue in queues]
-        states, alive, flows, stored = await asyncio.gather(
+        states, alive, flows, gaps, stored = await asyncio.gather(
             self._read_states(environment, queues),
             self._read_live_workers(),
-            self._warehouse.flows.of(environment, names, cuts),
+            self._read_flows(environment, names, cuts=cuts, behind=complete_ms < now_ms),
+            self._warehouse.gaps.all_gaps(),
             self._read_stored(environment, names, cuts=cuts),
         )
         return _Around(
             cuts=cuts,
             lag_ms=fresh.lag_ms(shard),
             complete_ms=complete_ms,
+            stale=fresh.is_stale(shard),
             telemetry_off_since_ms=fresh.off[shard].from_ms if fresh.is_off(shard) else None,
             states=states,
             flows=flows,
+            gaps=[gap.span for gap in gaps if (gap.metric, gap.shard) == ("queue", shard)],
             alive=alive,
             stored=stored,
         )
+
+    async def _read_flows(
+        self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts, behind: bool
+    ) -> dict[str, QueueFlows]:
+        """The landed figures. A queue without recent ones may have counts that have not landed yet."""
+        flows = await self._warehouse.flows.of(environment, names, cuts)
+        resting = [name for name in names if name not in flows]
+        if not behind or not resting:
+            return flows
+        odometers = await self._warehouse.flows.odometers(environment, resting)
+        return flows | {name: QueueFlows(totals=totals) for name, totals in odometers.items()}
 
     async def _read_stored(self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts) -> _Stored:
         """Read one after the other, so that a situation takes one connection to PostgreSQL, not four."""
@@ -190,17 +209,18 @@ class DefinedLifetimes:
 def _situation(queue: QueueRef, around: _Around) -> Situation:
     flows = around.flows.get(queue.queue, QueueFlows())
     state = None if around.states is None else around.states.get(queue)
-    late = _late(state, flows)
+    late = _late(state, flows, around=around)
+    counts = late or dict.fromkeys(QUEUE_COUNTERS, 0)
     definition = around.stored.definitions.get(queue)
     action = None if definition is None else definition.spec.action
     endpoint = action.url if isinstance(action, DeliverTo) else None
     return Situation(
         reachable=around.states is not None,
         **_live(state),
-        now=_now(flows, late, cuts=around.cuts),
-        recent=_recent(flows, late, cuts=around.cuts),
-        before=_before(flows, cuts=around.cuts),
-        pace=_pace(flows, late, around=around),
+        now=_now(flows, counts, cuts=around.cuts),
+        recent=_recent(flows, counts, cuts=around.cuts),
+        before=_before(flows, around=around),
+        pace=None if late is None or around.stale else _pace(flows, late, around=around),
         errors=around.stored.errors.get(queue.queue, ()),
         handlers=around.stored.handlers.get(queue.queue, Handlers()),
         has_work=action is not None,
@@ -227,11 +247,17 @@ def _live(state: QueueState | None) -> dict[str, Any]:
     }
 
 
-def _late(state: QueueState | None, flows: QueueFlows) -> Mapping[str, int]:
-    """The counts that have not landed yet: the odometers now, less those in the newest event that landed."""
-    if state is None or not flows.totals:
+def _late(state: QueueState | None, flows: QueueFlows, *, around: _Around) -> Mapping[str, int] | None:
+    """The counts that have not landed yet: the odometers now, less those in the newest event that landed.
+
+    None if they are not known: nothing of the queue has landed, and it is not at rest.
+    """
+    if state is None:
         return dict.fromkeys(QUEUE_COUNTERS, 0)
-    return {name: max(state.odometers[name] - flows.totals[name], 0) for name in QUEUE_COUNTERS}
+    if flows.totals:
+        return {name: max(state.odometers[name] - flows.totals[name], 0) for name in QUEUE_COUNTERS}
+    complete = around.complete_ms >= around.cuts.end_ms and state.depth + state.running == 0
+    return dict.fromkeys(QUEUE_COUNTERS, 0) if complete or not any(state.odometers.values()) else None
 
 
 def _now(flows: QueueFlows, late: Mapping[str, int], *, cuts: Cuts) -> Flow:
@@ -242,12 +268,15 @@ def _recent(flows: QueueFlows, late: Mapping[str, int], *, cuts: Cuts) -> Flow:
     return _flow(flows, (FlowPart.RECENT, FlowPart.NOW), late, span_ms=cuts.end_ms - cuts.recent_ms)
 
 
-def _before(flows: QueueFlows, *, cuts: Cuts) -> Flow | None:
-    part = flows.parts.get(FlowPart.BEFORE)
+def _before(flows: QueueFlows, *, around: _Around) -> Flow | None:
+    part, cuts = flows.parts.get(FlowPart.BEFORE), around.cuts
     if part is None:
         return None
-    # The span of a young queue begins with the queue: the time before it would lower its rates.
-    return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=cuts.recent_ms - max(part.first_ms, cuts.start_ms))
+    # The span of a young queue begins with the queue: the time before it would lower its rates. So would the
+    # time of which nothing is known.
+    start_ms, end_ms = max(part.first_ms, cuts.start_ms), cuts.recent_ms
+    span_ms = end_ms - start_ms - covered_ms(around.gaps, start_ms=start_ms, end_ms=end_ms)
+    return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=span_ms) if span_ms > 0 else None
 
 
 def _flow(flows: QueueFlows, parts: Sequence[FlowPart], late: Mapping[str, int], *, span_ms: int) -> Flow:

@@ -246,6 +246,11 @@ class Broker(Protocol):
     async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
         """The result or progress of a message, or that it was cancelled; None after a day."""
 
+    async def were_cancelled(
+        self, environment: EnvironmentRef, message_ids: Sequence[MessageId]
+    ) -> list[bool]:
+        """Which messages were cancelled, as far as `kept` knows; any number of them."""
+
     async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
         """Note that a member of a group is done; whether all `of` them are. May be repeated."""
 

@@ -317,6 +317,12 @@ class Observed:
         with self._heard("kept", 1):
             return await self.inner.kept(environment, message_id)
 
+    async def were_cancelled(
+        self, environment: EnvironmentRef, message_ids: Sequence[MessageId]
+    ) -> list[bool]:
+        with self._heard("were_cancelled", len(message_ids)):
+            return await self.inner.were_cancelled(environment, message_ids)
+
     async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
         with self._heard("finish_member", 1):
             return await self.inner.finish_member(environment, group, member=member, of=of)

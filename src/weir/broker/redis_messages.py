@@ -25,7 +25,7 @@ from weir.model.inspection import (
     check_filter,
     check_page,
 )
-from weir.model.limits import GROUP_KEPT_MS, RESULT_KEPT_MS
+from weir.model.limits import GROUP_KEPT_MS, MAX_BATCH, RESULT_KEPT_MS
 from weir.model.message import Kept, KeptKind, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.model.shards import shard_of
@@ -156,6 +156,17 @@ class RedisMessages:
         shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
         _, found = await self._runner.run("kept", shard, ident, layout.id_bytes(message_id))
         return Kept(kind=_KEPT[found[:1]], data=found[1:]) if found else None
+
+    async def were_cancelled(
+        self, environment: EnvironmentRef, message_ids: Sequence[MessageId]
+    ) -> list[bool]:
+        shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
+        ids = [layout.id_bytes(message_id) for message_id in message_ids]
+        found: list[bool] = []
+        for at in range(0, len(ids), MAX_BATCH):
+            blob = b"".join(ids[at : at + MAX_BATCH])
+            found += replies.flags(await self._runner.run("were_cancelled", shard, ident, blob))
+        return found
 
     async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
         checks.check_member(group, member=member, of=of)

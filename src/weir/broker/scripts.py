@@ -83,6 +83,7 @@ VERBS = (
     "switch_metrics",
     "take_dead",
     "void_gates",
+    "were_cancelled",
     "why",
 )
 

@@ -162,6 +162,7 @@ def _queued(ticket: Ticket, item: PushItem) -> Queued:
         position=ticket.position,
         estimated_wait_ms=ticket.estimated_wait_ms,
         reason=ticket.reason.value,
-        # Whether it is the first with its key only the broker knows, once it is put in.
+        # Whether it is the first with its key only the broker knows, once it is put in. A named call has the
+        # same ids each time that it is queued.
         message_id=item.message.id if item.message.idempotency_key is None else None,
     )

@@ -33,7 +33,10 @@ class PushItem:
     message: NewMessage
     resumes: ResumedCall | None = None
     named: NamedCall | None = None
-    """The call that its producer named. All items of its request have it, and are of one queue."""
+    """The call that its producer named. All items of its request have it, and are of one queue.
+
+    A repetition has the ids of the first request: nobody else remembers them, so answers repeat them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 
 LEASE = "audit"
-# Longer than any single question to ClickHouse takes; it is prolonged between the steps.
-LEASE_S = 120.0
+# Short enough for another audit to wait for after this one was killed; a thread renews it.
+LEASE_S = 15.0
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
 ATTEMPTS = 3
 RETRY_BELOW_S = 0.3
@@ -117,7 +117,7 @@ class PipelineAuditor:
         if not wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s):
             problem = f"not everything has landed after {wait_s:.0f} s"
         refusal = (
-            "another audit of the pipeline is at work, or was killed in the last two minutes; "
+            f"another audit of the pipeline is at work, or was killed in the last {LEASE_S:.0f} s; "
             "try again when it is done"
         )
         with held_lease(self._store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
@@ -125,6 +125,8 @@ class PipelineAuditor:
             with audit_snapshot(self._connection) as snapshot:
                 pause = self._copy(snapshot, prolong)
                 findings = Findings() if pause.problem else self._compare({} if problem else live, prolong)
+                # Whoever took the lease meanwhile has replaced the copies.
+                prolong()
             problem = pause.problem or problem
             record = AuditRecord(
                 number=self._history.next_number(),

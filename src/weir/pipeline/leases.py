@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from weir.errors import Conflict
+import structlog
+
+from weir.errors import BrokerUnavailable, Conflict
 from weir.telemetry.store import StreamStore
 
+_log = structlog.get_logger(__name__)
+
 Prolong = Callable[[], None]
+_RENEWALS = 3
+"""How often a lease is renewed within its time."""
 
 
 @contextmanager
@@ -19,7 +26,8 @@ def held_lease(
 ) -> Iterator[Prolong]:
     """Hold a lease; yields a function that prolongs it.
 
-    Both raise `Conflict` with `refusal` if another process has the lease.
+    A thread renews it however long a step takes, so that it can be short: it ends by itself `seconds` after
+    its process died. Both raise `Conflict` with `refusal` if another process has the lease.
     """
     holder = uuid4().hex
 
@@ -28,10 +36,29 @@ def held_lease(
             raise Conflict(refusal)
 
     _claim_within(prolong, wait_s)
+    ended = threading.Event()
+    renewing = threading.Thread(
+        target=_renew, args=(prolong, seconds / _RENEWALS, ended), name=f"{name}-lease", daemon=True
+    )
+    renewing.start()
     try:
         yield prolong
     finally:
+        # First the thread: it must not take the lease again after it was given back.
+        ended.set()
+        renewing.join()
         store.unclaim(name, holder=holder)
+
+
+def _renew(prolong: Prolong, pause_s: float, ended: threading.Event) -> None:
+    while not ended.wait(pause_s):
+        try:
+            prolong()
+        except Conflict:
+            # Another has it. The holder finds out when it prolongs the lease itself.
+            return
+        except BrokerUnavailable as error:
+            _log.warning("a lease could not be renewed", error=str(error))
 
 
 def _claim_within(claim: Prolong, wait_s: float) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, execute_many, fetch
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.errors import NotFound
-from weir.model.asyncio_tasks import in_turns
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
-from weir.model.message import KeptKind
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import OperationStatus
 from weir.schedules.queries import SQL
@@ -94,17 +92,16 @@ async def _ends_of(
 ) -> list[RunEnd]:
     """How messages ended that the broker does not hold any more."""
     dead = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=list(ids))}
-    return await in_turns([_end_of(broker, environment, one, died=one in dead) for one in ids])
+    living = [one for one in ids if one not in dead]
+    asked = zip(living, await broker.were_cancelled(environment, living), strict=True)
+    cancelled = {one for one, was_cancelled in asked if was_cancelled}
+    return [_end_of(one, dead=dead, cancelled=cancelled) for one in ids]
 
 
-async def _end_of(
-    broker: Broker, environment: EnvironmentRef, message_id: MessageId, *, died: bool
-) -> RunEnd:
-    if died:
+def _end_of(message_id: MessageId, *, dead: Collection[str], cancelled: Collection[str]) -> RunEnd:
+    if message_id in dead:
         return RunEnd.DEAD
-    kept = await broker.kept(environment, message_id)
-    cancelled = kept is not None and kept.kind is KeptKind.CANCELLED
-    return RunEnd.CANCELLED if cancelled else RunEnd.ACKED
+    return RunEnd.CANCELLED if message_id in cancelled else RunEnd.ACKED
 
 
 async def _operation_states(

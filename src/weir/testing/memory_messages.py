@@ -178,6 +178,12 @@ class MemoryMessages:
         until_ms, found = self._kept[environment, message_id]
         return found if until_ms > self._clock.now_ms() else None
 
+    async def were_cancelled(
+        self, environment: EnvironmentRef, message_ids: Sequence[MessageId]
+    ) -> list[bool]:
+        kept = [await self.kept(environment, message_id) for message_id in message_ids]
+        return [one is not None and one.kind is KeptKind.CANCELLED for one in kept]
+
     def _keep_results(
         self, leases: Sequence[LeaseRef], answers: list[Settlement], results: Sequence[bytes | None]
     ) -> list[Settlement]:

@@ -218,15 +218,23 @@ class ExplanationView(BaseModel):
     )
     also: list[dict[str, Any]] = Field(description="What else holds, besides the cause.")
     drain_ms: float | None = Field(
-        description="Time until the backlog is gone at the rates of now; null if it does not shrink."
+        description="Time until the backlog is gone at the rates of now; null if it does not shrink, "
+        "or if the rates are not known."
     )
     outlook: str = Field(
         examples=["empty in 32 s at the rates of now: 0/s arrive, 31.2/s leave"],
         description="Where the queue is heading, in one sentence.",
     )
-    arriving_per_s: float = Field(description="Messages that arrive per second now.")
-    leaving_per_s: float = Field(description="Messages that are done, die or expire per second now.")
-    expiring: int = Field(description="Waiting messages that will expire before their turn comes.")
+    arriving_per_s: float | None = Field(
+        description="Messages that arrive per second now; null if that is not known, "
+        "because telemetry has not arrived or is more than 60 s behind."
+    )
+    leaving_per_s: float | None = Field(
+        description="Messages that are done, die or expire per second now; null if that is not known."
+    )
+    expiring: int | None = Field(
+        description="Waiting messages that will expire before their turn comes; null if that is not known."
+    )
 
 
 def rule_view(rule: AlertRule) -> RuleView:

@@ -171,7 +171,10 @@ class QueueRank(BaseModel):
     percentile_sketch: Sketch | None = Field(default=None, description=_SKETCH)
     error_rate: float | None
     completed_per_s: float
-    drain_ms: float | None = Field(description="Time until empty at these rates; null is never.")
+    drain_ms: float | None = Field(
+        description="Time until empty at these rates; null is never, or not known while telemetry is "
+        "more than 60 s behind."
+    )
 
 
 class EnvironmentMetrics(Metrics):
@@ -405,5 +408,5 @@ def rank_document(totals: QueueTotals) -> dict[str, Any]:
         "percentile_sketch": totals.sketch,
         "error_rate": totals.error_rate,
         "completed_per_s": totals.acked_per_s,
-        "drain_ms": totals.drain_ms if math.isfinite(totals.drain_ms) else None,
+        "drain_ms": None if totals.drain_ms is None or math.isinf(totals.drain_ms) else totals.drain_ms,
     }

@@ -68,7 +68,10 @@ class NamedCallBody(Schema):
 
     slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
     number: int = Field(ge=1, le=MAX_COUNT, description="Of the request in its slot; it only grows.")
-    first_id: Id = Field(description="The id of the first message; the others follow it.")
+    first_id: Id = Field(
+        description="The id of the first message; the others follow it. A request that is sent again has the "
+        "same one, or its answers name messages that do not exist."
+    )
 
 
 class PushBody(Schema):

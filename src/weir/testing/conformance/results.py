@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weir.broker.broker import Broker
 from weir.errors import InvalidInput, TooLarge
 from weir.model.ids import new_message_id
-from weir.model.limits import MAX_RESULT_BYTES
+from weir.model.limits import MAX_BATCH, MAX_RESULT_BYTES
 from weir.model.message import Failure, Kept, KeptKind, Settlement
 from weir.model.names import QueueRef
 from weir.spec.ir import DeliveryPolicy, QueueSpec
@@ -76,6 +78,24 @@ class Results(Promises):
         await broker.cancel(queue, [one.id for one in sent])
         found = [await broker.kept(queue.scope, one.id) for one in sent]
         assert found == [Kept(kind=KeptKind.CANCELLED)] * 2
+
+    async def test_many_messages_are_asked_at_once_whether_they_were_cancelled(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        sent = [message(name) for name in ("done", "waits", "gone", "leased")]
+        ids = [one.id for one in sent]
+        await broker.enqueue(queue, sent)
+        (done,) = await self.take(broker, queue, limit=1)
+        await broker.ack([done.lease], results=[b'"c"'])
+        await broker.cancel(queue, [ids[2]])
+        many = [*ids, *(new_message_id() for _ in range(MAX_BATCH)), ids[2]]
+        found = await broker.were_cancelled(queue.scope, many)
+        assert [at for at, cancelled in enumerate(found) if cancelled] == [2, len(many) - 1]
+        assert len(found) == len(many)
+        assert await broker.were_cancelled(queue.scope, []) == []
+        other = replace(queue.scope, environment="another")
+        assert await broker.were_cancelled(other, ids) == [False] * 4
 
     async def test_results_that_are_too_large_or_too_few_are_refused(
         self, broker: Broker, queue: QueueRef

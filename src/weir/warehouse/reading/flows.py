@@ -108,11 +108,19 @@ class FlowReader:
         return {
             name: QueueFlows(
                 parts={FlowPart(row["part"]): _sums(row) for row in found},
-                totals={one: max(int(row[f"{one}_total"]) for row in found) for one in QUEUE_COUNTERS},
+                totals=_totals(found),
                 paces=paces.get(name, QueueFlows().paces),
             )
             for name, found in by_queue.items()
         }
+
+    async def odometers(
+        self, environment: EnvironmentRef, queues: Sequence[str]
+    ) -> dict[str, Mapping[str, int]]:
+        """The newest landed odometers of queues of one environment, however old, by name."""
+        hours = table_of(QUEUES, Resolution.HOUR)
+        question = ask_tenant("queue_odometers", environment, table=hours, queues=list(queues))
+        return {row["queue"]: _totals([row]) for row in await self._reader.ask(question)}
 
     async def paces(
         self, environment: EnvironmentRef, queues: Sequence[str], *, end_ms: int
@@ -138,6 +146,10 @@ def _span(queues: Sequence[str], start_ms: int, end_ms: int) -> dict[str, Any]:
         "start_s": start_ms // 1_000,
         "end_s": end_ms // 1_000 + 1,
     }
+
+
+def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {one: max(int(row[f"{one}_total"]) for row in rows) for one in QUEUE_COUNTERS}
 
 
 def _sums(row: Mapping[str, Any]) -> PartSums:

@@ -10,7 +10,7 @@ values: without an object per point the asking process spends 12 ms on a day ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
@@ -56,6 +56,16 @@ class Shape:
 class TimeSpan:
     start_ms: int
     end_ms: int
+
+
+def covered_ms(spans: Iterable[TimeSpan], *, start_ms: int, end_ms: int) -> int:
+    """How much of the time from `start_ms` to `end_ms` lies in any of the spans."""
+    covered, at_ms = 0, start_ms
+    for span in sorted(spans, key=lambda span: span.start_ms):
+        from_ms, until_ms = max(span.start_ms, at_ms), min(span.end_ms, end_ms)
+        if until_ms > from_ms:
+            covered, at_ms = covered + until_ms - from_ms, until_ms
+    return covered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

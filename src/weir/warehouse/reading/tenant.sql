@@ -188,6 +188,13 @@ FROM
 ) AS b
 GROUP BY queue, part
 
+-- name: queue_odometers
+-- The newest odometers of some queues, for those that rested for longer than the other questions look back.
+SELECT t.queue AS queue, $COUNTERS(max(t.#_total) AS #_total)
+FROM {table:Identifier} AS t
+WHERE $TENANT AND queue IN {queues:Array(String)}
+GROUP BY t.queue
+
 -- name: queue_paces
 -- What arrived, left and was handed out in each bucket of some queues, for the current rates.
 SELECT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -76,8 +77,9 @@ class QueueTotals:
     error_rate: float | None
     utilization_pct: float | None
     acked_per_s: float
-    drain_ms: float
-    """At the current rates, or at those of a span that is over; infinite if the backlog does not shrink."""
+    drain_ms: float | None
+    """At the current rates, or at those of a span that is over; infinite if the backlog does not shrink. None
+    if the current rates are not known."""
 
 
 def parse_by(text: str) -> By:
@@ -130,17 +132,24 @@ class TopReader:
         end_ms = min(frame["end_s"] * 1_000, self._clock.now_ms())
         span_ms = max(end_ms - frame["start_s"] * 1_000, 1)
         paces = await self._paces(environment, rows, window)
-        totals = {row["queue"]: _totals(row, span_ms=span_ms, pace=paces.get(row["queue"])) for row in rows}
+        totals = {row["queue"]: _totals(row, span_ms=span_ms, paces=paces) for row in rows}
         return [totals[name] for name in names if name in totals]
 
-    async def _paces(self, environment: EnvironmentRef, rows: Answer, window: Window) -> dict[str, Pace]:
-        """The current rates of queues with waiting messages; empty for a window that is over."""
+    async def _paces(
+        self, environment: EnvironmentRef, rows: Answer, window: Window
+    ) -> dict[str, Pace] | None:
+        """The current rates of queues with waiting messages; empty for a window that is over.
+
+        None if they are not known, because the newest events have not landed.
+        """
         fresh = await self._freshness.of("queue")
         shard = shard_of(environment, shards=self._shards)
         waiting = [row["queue"] for row in rows if row["last"]["queue_length"] > 0]
         over = window.end_ms < fresh.now_ms - 2 * BUCKET_MS
-        if over or not waiting or fresh.is_stale(shard):
+        if over or not waiting:
             return {}
+        if fresh.is_stale(shard):
+            return None
         end_ms = fresh.complete_until_ms(shard)
         found = await self._flows.paces(environment, waiting, end_ms=end_ms)
         return {name: buckets.pace(end_ms=end_ms) for name, buckets in found.items()}
@@ -160,7 +169,7 @@ def _coarse(window: Window) -> dict[str, Any]:
     }
 
 
-def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTotals:
+def _totals(row: dict[str, Any], *, span_ms: int, paces: Mapping[str, Pace] | None) -> QueueTotals:
     counters = {name: int(row[name]) for name in QUEUE_COUNTERS}
     waited = row["wait_count"] > 0
     backlog = row["last"]["queue_length"]
@@ -179,9 +188,21 @@ def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTot
         error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
-        drain_ms=drain_ms(
-            backlog=backlog, arrived=counters["enqueued"], left=count_left(counters), span_ms=span_ms
-        )
-        if pace is None
-        else pace.drain_ms(backlog),
+        drain_ms=_drain_ms(row["queue"], paces, backlog=backlog, counters=counters, span_ms=span_ms),
     )
+
+
+def _drain_ms(
+    queue: str,
+    paces: Mapping[str, Pace] | None,
+    *,
+    backlog: int,
+    counters: Mapping[str, int],
+    span_ms: int,
+) -> float | None:
+    if paces is None:
+        return None if backlog else 0.0
+    if queue in paces:
+        return paces[queue].drain_ms(backlog)
+    arrived, left = counters["enqueued"], count_left(counters)
+    return drain_ms(backlog=backlog, arrived=arrived, left=left, span_ms=span_ms)
