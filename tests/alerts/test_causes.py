@@ -576,6 +576,7 @@ async def test_what_the_figures_do_not_say_is_unknown(house: House) -> None:
     await house.push(6)
     await house.take(1)
     await house.land(ago_ms=40_000)
+    await house.land_another_queue()
     verdict = await house.explain()
     assert verdict.cause is Cause.UNKNOWN, verdict.summary
 
