@@ -21,7 +21,7 @@ from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.offsets import Offset, Stream, plan_between
 from weir.pipeline.partials import rows_in
-from weir.pipeline.sink import connection, land
+from weir.pipeline.sink import connection, insert, land
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
@@ -92,6 +92,29 @@ def test_a_lane_that_lands_twice_counts_once(
         sum(Archive(str(options.archive)).read(file.path, QUEUE_METRIC.kind).num_rows for file in files)
         == 500
     )
+
+
+def test_a_token_stands_for_the_rows_between_two_positions_and_each_block_is_in_key_order(
+    options: PipelineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks: dict[str, list[str]] = {}
+
+    class Recorder:
+        def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+            assert table == QUEUE_METRIC.landing
+            blocks[token] = rows["queue"].to_pylist()
+
+    monkeypatch.setattr("weir.pipeline.sink.connection", lambda _: Recorder())
+    monkeypatch.setattr("weir.pipeline.sink.SLICE_ROWS", 3)
+    rows = pa.table(
+        {
+            **{name: ["one"] * 5 for name in ("organization", "project", "environment")},
+            "queue": ["é", "b", "B", "a", "Z"],
+            "bucket_start": pa.array([5] * 5, pa.uint32()),
+        }
+    )
+    insert(options.sink, QUEUE_METRIC, rows, token="token")
+    assert blocks == {"token": ["B", "b", "é"], "token-3": ["Z", "a"]}
 
 
 async def test_an_insert_whose_reply_is_lost_counts_once(

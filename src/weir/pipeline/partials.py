@@ -234,7 +234,8 @@ def _partial(row: Mapping[str, Any]) -> Partial:
 
 def _as_stream(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    # The JVM copies it twice. Rows of few events are mostly zeros: a ninth of the bytes, in less time (0013).
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         stream.write_table(rows.combine_chunks())
     content: bytes = sink.getvalue().to_pybytes()
     return content

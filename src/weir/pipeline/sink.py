@@ -106,7 +106,9 @@ def land_merged(
 def insert(options: SinkOptions, definition: MetricDefinition, rows: pa.Table, *, token: str) -> None:
     """Insert landing rows in blocks, each exactly once."""
     for start in range(0, rows.num_rows, SLICE_ROWS):
-        _insert(options, definition.landing, rows.slice(start, SLICE_ROWS), numbered(token, start))
+        # Cut first: a token stands for the rows between two positions, in whatever order they are inserted.
+        block = _in_key_order(definition, rows.slice(start, SLICE_ROWS))
+        _insert(options, definition.landing, block, numbered(token, start))
 
 
 def note(options: SinkOptions, gaps: Sequence[GapRow], rejects: Sequence[RejectRow], *, token: str) -> None:
@@ -146,6 +148,14 @@ def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
     if partial.whole:
         note(options, partial.gaps, partial.rejects, token=partial.token)
     return inserted
+
+
+def _in_key_order(definition: MetricDefinition, rows: pa.Table) -> pa.Table:
+    """Sums in the order of their tables' keys."""
+    # Sorting here is cheaper than in ClickHouse, which sorts for each tier and not if a block is in order.
+    if definition.plain:
+        return rows
+    return rows.sort_by([(name, "ascending") for name in (*definition.kind.dimensions, "bucket_start")])
 
 
 def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> None:

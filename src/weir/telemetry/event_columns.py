@@ -7,8 +7,8 @@ the columns that the kind has now.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +92,7 @@ def _decode_version(
     # Names are read only where the lengths add up; elsewhere their position is not known.
     codes[kept] = _faults(layout, headers, entries.lengths[kept])
     kept, headers = _good(codes, kept, headers)
-    subjects = _subjects(kind, entries.data, starts[kept] + layout.header_size, _name_bytes(headers))
+    subjects = _subjects(kind, entries.data, starts[kept] + layout.header_size, headers["#lengths"])
     codes[kept] = subjects.faults
     good = subjects.faults == _OK
     kept, headers = _good(codes, kept, headers)
@@ -187,7 +187,8 @@ def _headers(layout: EventLayout, raw: NDArray[np.uint8], starts: NDArray[np.int
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Subjects:
     kind: EventKind
-    names: list[tuple[str, ...]]
+    names: Sequence[pa.StringArray]
+    """For every dimension, the name of each subject."""
     codes: NDArray[np.int32]
     """For every event, the index of its subject in `names`."""
     faults: NDArray[np.uint8]
@@ -196,37 +197,62 @@ class _Subjects:
         """One dictionary array per dimension, for the good events."""
         codes = self.codes[good]
         found = {}
-        for position, dimension in enumerate(self.kind.dimensions):
-            values = pa.array([names[position] for names in self.names], pa.string()).dictionary_encode()
+        for dimension, names in zip(self.kind.dimensions, self.names, strict=True):
+            values = names.dictionary_encode()
             of_subject = values.indices.to_numpy(zero_copy_only=False).astype(np.int32)
             found[dimension] = pa.DictionaryArray.from_arrays(of_subject[codes], values.dictionary)
         return found
 
 
 def _subjects(
-    kind: EventKind, data: bytes, names_at: NDArray[np.int64], name_bytes: NDArray[np.int64]
+    kind: EventKind, data: bytes, names_at: NDArray[np.int64], lengths: NDArray[np.uint8]
 ) -> _Subjects:
     """The subject of each event; two subjects are equal if the lengths and bytes of all names are."""
     count = len(kind.dimensions)
     begins = (names_at - count).tolist()
-    ends = (names_at + name_bytes).tolist()
+    ends = (names_at + lengths.sum(axis=1, dtype=np.int64)).tolist()
     keys = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
     positions = {key: position for position, key in enumerate(dict.fromkeys(keys))}
     codes = np.fromiter(map(positions.__getitem__, keys), np.int32, len(keys))
-    required = tuple(name not in kind.may_be_empty for name in kind.dimensions)
-    decoded = [_names(key, required) for key in positions]
-    faults = np.array([fault for _, fault in decoded], np.uint8)
+    required = np.array([name not in kind.may_be_empty for name in kind.dimensions])
+    # An event of each subject, no matter which.
+    events = np.zeros(len(positions), np.int64)
+    events[codes] = np.arange(len(codes))
+    names = _good_names(data, names_at[events], lengths[events].astype(np.int64), required)
+    if names is not None:
+        return _Subjects(kind=kind, names=names, codes=codes, faults=np.zeros(len(codes), np.uint8))
+    each = [_names(key, required.tolist()) for key in positions]
     return _Subjects(
         kind=kind,
-        names=[names for names, _ in decoded],
+        names=[pa.array([names[at] for names, _ in each], pa.string()) for at in range(count)],
         codes=codes,
-        faults=faults[codes] if len(codes) else faults,
+        faults=np.array([fault for _, fault in each], np.uint8)[codes],
     )
 
 
-@lru_cache(maxsize=1 << 15)
-def _names(key: bytes, required: tuple[bool, ...]) -> tuple[tuple[str, ...], int]:
-    """The names of a subject, and its fault code; cached, since most subjects come in every run."""
+def _good_names(
+    data: bytes, begins: NDArray[np.int64], lengths: NDArray[np.int64], required: NDArray[np.bool_]
+) -> list[pa.StringArray] | None:
+    """The names of some subjects by dimension; None if one of them has a fault."""
+    # All at once: with a loop over subjects, decoding took 3.0 µs per event of another subject, not 0.9.
+    if bool(((lengths == 0) & required).any()):
+        return None
+    raw, found = np.frombuffer(data, np.uint8), []
+    for sizes in lengths.T:
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        at = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], sizes)
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raw[at])]
+        try:
+            found.append(pa.Array.from_buffers(pa.binary(), len(sizes), buffers).cast(pa.string()))
+        except pa.ArrowInvalid:
+            # Not UTF-8.
+            return None
+        begins = begins + sizes
+    return found
+
+
+def _names(key: bytes, required: Sequence[bool]) -> tuple[tuple[str, ...], int]:
+    """The names of a subject, and its fault code."""
     names, at = [], (count := len(required))
     for length, needed in zip(key[:count], required, strict=True):
         if length == 0 and needed:
