@@ -15,6 +15,7 @@ import pytest
 from pyspark.serializers import read_int
 
 from weir.pipeline.session import LOCAL, SessionOptions, session_settings
+from weir.pipeline.worker_daemon import SHARED
 
 
 @pytest.fixture
@@ -53,3 +54,24 @@ def test_a_worker_that_spark_hangs_up_on_ends_without_a_word(
     assert psutil.wait_procs([worker], timeout=30)[1] == []
     daemon.stdin.close()
     assert daemon.stderr.read() == b""
+
+
+def test_the_daemon_has_imported_what_workers_need_and_has_no_thread(
+    daemon: subprocess.Popen[bytes],
+) -> None:
+    """A fork takes no threads along: a lock that one of them held would never be free."""
+    assert daemon.stdout is not None
+    daemon.stdout.read(read_int(daemon.stdout))
+    process = psutil.Process(daemon.pid)
+    assert process.num_threads() == 1
+    libraries = {mapped.path for mapped in process.memory_maps()}
+    assert any("/hiredis/" in path for path in libraries)
+    assert not any("/numpy/" in path or "/pyarrow/" in path for path in libraries)
+
+
+def test_workers_use_all_that_the_daemon_imports() -> None:
+    look = (
+        "import sys, weir.pipeline.sink, weir.pipeline.source, pyspark.worker; print(*sys.modules, sep='\\n')"
+    )
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
+    assert set(SHARED) <= set(found.splitlines())
