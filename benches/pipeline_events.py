@@ -10,6 +10,7 @@ import random
 import struct
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from redis import Redis
 
@@ -55,7 +56,8 @@ class Producer:
 
     def _append(self, events: list[tuple[bytes, bytes]]) -> None:
         pool = self._redis.connection_pool
-        connection = pool.get_connection()
+        # The driver has no types here.
+        connection: Any = pool.get_connection()
         try:
             connection.send_packed_command([b"".join(_command(key, packed) for key, packed in events)])
             for _ in events:
