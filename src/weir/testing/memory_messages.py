@@ -276,7 +276,7 @@ def state_of(model: QueueModel, entry: WaitingEntry) -> MessageState:
         return MessageState.LEASED
     if not entry.ready:
         return MessageState.RETRYING if entry.attempts > 0 else MessageState.SCHEDULED
-    return MessageState.READY if entry in model.heads() else MessageState.BLOCKED
+    return MessageState.READY if model.is_head(entry) else MessageState.BLOCKED
 
 
 def _candidates(model: QueueModel, state: MessageState) -> list[WaitingEntry]:
