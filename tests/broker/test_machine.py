@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -570,7 +571,8 @@ def event_key(event: Any, *, hidden: Sequence[str]) -> tuple[Any, ...]:
 
 
 def untokened(delivery: Delivery) -> Delivery:
-    return replace(delivery, lease=replace(delivery.lease, token=""))
+    without = msgspec.structs.replace(delivery.lease, token="")
+    return msgspec.structs.replace(delivery, lease=without)
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import httpx2
+from msgspec.structs import replace
 
 from ingress.house import House
 from support.waiting import until

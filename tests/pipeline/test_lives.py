@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from redis import Redis
 from tests.pipeline.audits import audited

@@ -8,11 +8,11 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis

@@ -126,7 +126,7 @@ def cut_payloads(body: bytes) -> list[bytes | None]:
 
 
 class Fields:
-    """One JSON object whose members are taken one by one; `done` refuses what nobody took."""
+    """One JSON object whose members are taken one by one; `refuse_rest` refuses the others."""
 
     __slots__ = ("_document", "_left", "_pointer")
 
@@ -141,6 +141,11 @@ class Fields:
     def pointer(self) -> str:
         """Its place in the body."""
         return self._pointer
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all members are taken."""
+        return self._left <= 0
 
     def take(self, name: str) -> Any:
         """The raw value, or None; None and absent are the same."""
@@ -230,7 +235,7 @@ class Fields:
 
     def refuse_rest(self) -> None:
         """Refuse the members that nobody has taken."""
-        if self._left > 0:
+        if not self.is_empty:
             known = "it has members that this route does not know"
             raise InvalidInput(
                 f"`{self._pointer}`: {known}", errors=[{"pointer": self._pointer, "detail": known}]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from weir.broker.broker import Broker, CallAnswer
 from weir.errors import BrokerUnavailable, WeirError

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from weir.errors import WeirError
 from weir.model.ids import MessageId, NamedCall, OperationId
-from weir.model.message import LeaseRef, NewMessage, Settlement, Verb
+from weir.model.message import Failure, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
 
 
@@ -25,8 +27,7 @@ class ResumedCall:
     """Where the message stood in that call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushItem:
+class PushItem(msgspec.Struct, frozen=True, kw_only=True):
     """One message on its way into one queue."""
 
     queue: QueueRef
@@ -39,25 +40,17 @@ class PushItem:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     """The message is in the queue; `duplicate` means that it already was, under this id."""
 
     message_id: MessageId
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettleItem:
+class SettleItem(Failure, frozen=True, kw_only=True):
     """One lease and what became of its message."""
 
-    lease: LeaseRef
     verb: Verb
-    error: str = ""
-    delay_ms: int | None = None
-    uncounted: bool = False
-    result: bytes | None = None
-    """Of an ack: what to keep, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

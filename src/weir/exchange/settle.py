@@ -45,12 +45,14 @@ class DirectSettler:
         answers: dict[int, SettleAnswer] = {}
         for verb in Verb:
             at = [index for index, item in enumerate(items) if item.verb is verb]
+            if len(at) == len(items):
+                return await self._settle_with(verb, items)
             if at:
-                done = await self._settle_with(verb, [_failure(items[index]) for index in at])
+                done = await self._settle_with(verb, [items[index] for index in at])
                 answers.update(zip(at, done, strict=True))
         return [answers[index] for index in range(len(items))]
 
-    async def _settle_with(self, verb: Verb, failures: list[Failure]) -> list[SettleAnswer]:
+    async def _settle_with(self, verb: Verb, failures: Sequence[Failure]) -> list[SettleAnswer]:
         try:
             return [SETTLED[one] for one in await settle_through(self._broker, verb, failures)]
         except WeirError as error:
@@ -68,7 +70,7 @@ class Settlements(DirectSettler):
         self._reach = reach
         self._timeout_s = timeout_s
 
-    async def _settle_with(self, verb: Verb, failures: list[Failure]) -> list[SettleAnswer]:
+    async def _settle_with(self, verb: Verb, failures: Sequence[Failure]) -> list[SettleAnswer]:
         shards = {self._reach.shard(failure.lease.queue) for failure in failures}
         try:
             if self._reach.lost.isdisjoint(shards):
@@ -84,14 +86,14 @@ class Settlements(DirectSettler):
             return [Refused(error=error)] * len(failures)
         return [queued] * len(failures)
 
-    async def _settle_now(self, verb: Verb, failures: list[Failure]) -> list[Settlement]:
+    async def _settle_now(self, verb: Verb, failures: Sequence[Failure]) -> list[Settlement]:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await settle_through(self._broker, verb, failures)
         except TimeoutError:
             raise BrokerUnavailable("the broker did not answer in time; try again") from None
 
-    async def _queue(self, verb: Verb, failures: list[Failure]) -> Queued:
+    async def _queue(self, verb: Verb, failures: Sequence[Failure]) -> Queued:
         operation_id = new_operation_id()
         queue = failures[0].lease.queue
         ticket = await self._overflow.add_alone(
@@ -112,13 +114,3 @@ class Settlements(DirectSettler):
             estimated_wait_ms=ticket.estimated_wait_ms,
             reason=ticket.reason.value,
         )
-
-
-def _failure(item: SettleItem) -> Failure:
-    return Failure(
-        lease=item.lease,
-        error=item.error,
-        delay_ms=item.delay_ms,
-        uncounted=item.uncounted,
-        result=item.result,
-    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
+from msgspec.structs import replace
 
 from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, CallAnswer, ForOperations
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
@@ -117,7 +119,7 @@ def _waited(message: NewMessage, age_ms: int) -> NewMessage:
     """The message with what is left of its delay: it began when the operation was queued."""
     if not message.delay_ms:
         return message
-    return replace(message, delay_ms=max(0, message.delay_ms - max(0, age_ms)))
+    return msgspec.structs.replace(message, delay_ms=max(0, message.delay_ms - max(0, age_ms)))
 
 
 def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:

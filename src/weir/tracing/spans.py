@@ -6,10 +6,11 @@ It imports OpenTelemetry, so only processes that write spans import it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref

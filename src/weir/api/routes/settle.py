@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import Fields
@@ -113,7 +114,11 @@ async def _single(call: HotRequest, read: ItemReader) -> Reply:
 
 
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
-    lease = _settled_lease(access, fields)
+    lease = lease_of(access, fields)
+    if fields.is_empty:
+        # Nearly every ack names its lease and nothing else.
+        return SettleItem(lease=lease, verb=Verb.ACK)
+    lease = _with_handler_time(lease, fields)
     status = fields.choice("status", ("completed", "failed"))
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     result = fields.json("result", max_bytes=MAX_RESULT_BYTES)
@@ -124,7 +129,7 @@ def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
 
 
 def _failure(access: Access, fields: Fields) -> SettleItem:
-    lease = _settled_lease(access, fields)
+    lease = _with_handler_time(lease_of(access, fields), fields)
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
@@ -133,9 +138,8 @@ def _failure(access: Access, fields: Fields) -> SettleItem:
     return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms, uncounted=uncounted)
 
 
-def _settled_lease(access: Access, fields: Fields) -> LeaseRef:
-    """The lease that a body settles, with how long the handler ran if it says so."""
-    lease = lease_of(access, fields)
+def _with_handler_time(lease: LeaseRef, fields: Fields) -> LeaseRef:
+    """The lease with the time that its handler ran, if the body tells it."""
     handler_ms = fields.number("handler_ms", least=0, most=MAX_HANDLER_MS)
     return lease if handler_ms is None else replace(lease, handler_ms=handler_ms)
 

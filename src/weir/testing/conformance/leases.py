@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from weir.broker.broker import Broker
 from weir.model.message import Failure, NewMessage, Settlement

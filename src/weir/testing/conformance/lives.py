@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from weir.broker.broker import Broker
@@ -38,7 +39,7 @@ class LifePromises(Promises):
         manual_clock.advance(250)
         (delivery,) = await self.take(broker, queue)
         manual_clock.advance(40)
-        await broker.ack([replace(delivery.lease, handler_ms=31)])
+        await broker.ack([msgspec.structs.replace(delivery.lease, handler_ms=31)])
         assert await self.only_life(read_lives, queue) == Life(
             queue=queue,
             message_id=delivery.message_id,
