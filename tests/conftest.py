@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let every Weir of this run, here and in its children, take the chosen server."""
+    """Make every Weir process of this run use the chosen Redis server."""
     name = config.getoption("--redis-server")
     if name is not None:
         os.environ[SETTING] = str(fetched_server(name, cache=_CACHE))
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def collected_garbage() -> Iterator[None]:
-    """What a file leaves open fails in that file, and not in whichever test the collector happens to run."""
+    """Make a test file fail if it leaves something open: otherwise a later test would fail for it."""
     yield
     gc.collect()
 
@@ -115,7 +115,7 @@ def postgres_url(servers: TestServers) -> str:
 
 @pytest.fixture
 def postgres(quick_path: Path) -> Iterator[RunningServer]:
-    """A PostgreSQL of the test's own, with fsync on, to be killed."""
+    """A PostgreSQL of the test's own, with fsync on, which the test may kill."""
     folder = quick_path
     server = start_server(
         lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
@@ -127,7 +127,7 @@ def postgres(quick_path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def quick_path() -> Iterator[Path]:
-    """A folder for data of servers, in memory if there is room; it goes with the test."""
+    """A folder for data of servers, in memory if there is room; it is removed after the test."""
     with quick_folder() as folder:
         yield folder
 
@@ -201,7 +201,7 @@ def api_process(
     name = f"api_{uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
-    # A database of its own in Redis too: its sweepers follow the real time, and other tests set theirs.
+    # A database of its own in Redis too: its sweepers follow the real time, other tests set their own time.
     redis = f"{redis_url.rpartition('/')[0]}/1"
     stores = {"redis_url": redis, "postgres_url": with_database(postgres_url, name)}
     folder = tmp_path_factory.mktemp("api")

@@ -39,7 +39,7 @@ class ApiProcess:
         return None if self._process is None else self._process.returncode
 
     async def spawn(self) -> None:
-        """Start the process, whatever becomes of it."""
+        """Start the process, and do not wait until it listens."""
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "weir.cli", "serve",

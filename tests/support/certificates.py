@@ -14,7 +14,7 @@ class CertificatePair:
 
 
 def make_certificate(folder: Path, name: str) -> CertificatePair:
-    """A certificate for 127.0.0.1 that signs itself, with `name` as its subject."""
+    """Make a self-signed certificate for 127.0.0.1, with `name` as its subject."""
     pair = CertificatePair(certificate=folder / f"{name}.pem", key=folder / f"{name}.key")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

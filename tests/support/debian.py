@@ -32,7 +32,7 @@ class Source:
     suite: str
     package: str
     binary: str
-    """The file in the package that is the server, whatever else it is called there."""
+    """The file in the package that is the server, under the name of another tool."""
     name: str
 
 
@@ -49,7 +49,7 @@ _Index = dict[str, dict[str, str]]
 
 
 def fetched_server(name: str, *, cache: Path) -> Path:
-    """The server `name` as a program, fetched if the cache lacks it."""
+    """The path of the server `name`; it is downloaded if the cache lacks it."""
     return _server_of_wheel() if name == _OLDEST else _server_of_archive(name, cache=cache)
 
 
@@ -64,15 +64,15 @@ def _server_of_archive(name: str, *, cache: Path) -> Path:
     source, folder = _ARCHIVED[name], cache / name
     if not (folder / "bin" / source.name).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        index = _index(source.suite)
+        index = _download_index(source.suite)
         for package in _needed(index, source.package):
-            _unpack(_verified(index[package]), folder)
+            _unpack(_download_package(index[package]), folder)
         _write_starter(folder, source)
     return folder / "bin" / source.name
 
 
-def _index(suite: str) -> _Index:
-    """What the suite holds: package -> its fields."""
+def _download_index(suite: str) -> _Index:
+    """The packages of a suite: name -> fields."""
     url = f"{_ARCHIVE}/dists/{suite}/main/binary-{_MACHINES[platform.machine()]}/Packages.xz"
     text = lzma.decompress(_download(url)).decode()
     fields = [dict(re.findall(r"^([\w-]+): (.*)$", part, re.MULTILINE)) for part in text.split("\n\n")]
@@ -97,7 +97,7 @@ def _libraries(fields: dict[str, str]) -> Iterator[str]:
             yield name
 
 
-def _verified(fields: dict[str, str]) -> bytes:
+def _download_package(fields: dict[str, str]) -> bytes:
     data = _download(f"{_ARCHIVE}/{fields['Filename']}")
     if hashlib.sha256(data).hexdigest() != fields["SHA256"]:
         raise RuntimeError(f"the package {fields['Package']} is not what the archive's index says")
@@ -111,7 +111,7 @@ def _download(url: str) -> bytes:
 
 
 def _unpack(package: bytes, folder: Path) -> None:
-    """A package is an `ar` archive; the member `data.tar…` holds the files."""
+    """Unpack a package: an `ar` archive whose member `data.tar…` holds the files."""
     at = len(_AR_MAGIC)
     while at < len(package):
         header = package[at : at + _AR_HEADER]
@@ -136,7 +136,7 @@ def _in_place(files: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _write_starter(folder: Path, source: Source) -> None:
-    """A program that runs the server with the libraries it came with."""
+    """Write a program that runs the server with the libraries that it came with."""
     triplet = f"{platform.machine()}-linux-gnu"
     libraries = folder / "usr" / "lib" / triplet
     loader = next(path for path in sorted(libraries.glob("ld-linux-*.so.*")))

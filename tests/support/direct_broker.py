@@ -30,7 +30,7 @@ _REFUSALS = {KeyReused.code: Enqueue.KEY_REUSED, QueueFull.code: Enqueue.FULL}
 
 
 class DirectBroker(BlockingBroker):
-    """Whatever obeys gates is put in as a client does it: as a named call, over sockets that block."""
+    """Enqueues messages that obey gates as a client does: as a named call, over sockets that block."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -45,7 +45,7 @@ class DirectBroker(BlockingBroker):
         lease_ms: int | None = None,
         wait_ms: int = 0,
     ) -> list[Delivery]:
-        """In a thread if it waits, because it blocks meanwhile."""
+        """Run in a thread if it waits, because it blocks while it waits."""
         taking = super().dequeue(source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms)
         return await (asyncio.to_thread(run_blocking, taking) if wait_ms else taking)
 

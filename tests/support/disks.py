@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def on_a_small_disk(folder: Path, *, size: str) -> list[str]:
-    """What to put before a command so that it sees a small disk at `folder`; nothing if that cannot be."""
+    """The words before a command that let it see a small disk at `folder`; empty if that is impossible."""
     mount = f'mount -t tmpfs -o size={size},mode=755 tmpfs "$1" && shift && exec "$@"'
     command = ["unshare", "--mount", "sh", "-c", mount, "sh", str(folder)]
     if os.geteuid() != 0:
-        # Root in a namespace of one's own may mount; inside it one becomes oneself again.
+        # Root of a new namespace may mount. Inside it the command becomes an ordinary user again.
         command[1:1] = ["--user", "--map-root-user"]
         command += ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     possible = (
@@ -23,5 +23,5 @@ def on_a_small_disk(folder: Path, *, size: str) -> list[str]:
 
 
 def as_seen_by(pid: int, folder: Path) -> Path:
-    """The way to what a process sees at `folder`, also where others see no disk."""
+    """The path of `folder` as a process sees it, also if only that process sees the disk there."""
     return Path(f"/proc/{pid}/root") / folder.relative_to("/")

@@ -54,7 +54,7 @@ _WORKER_NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What one queue did at one time; gauges are those after it."""
+    """The events of one queue at one time; gauges have the values after them."""
 
     queue: QueueRef
     at_ms: int
@@ -118,7 +118,7 @@ def land_lags(
     queue: QueueRef | None,
     lags_ms: Sequence[int],
 ) -> None:
-    """Put the lags of what one process got from one queue, or from all others (None), into the tiers."""
+    """Put the lags of one process for one queue, or for all other queues (None), into the tiers."""
     names = queue.names if queue else ("", "", "", "")
     row = {
         "worker_id": worker_id,
@@ -189,6 +189,6 @@ def _time(ms: int) -> datetime:
 
 
 def _schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Arrow cannot guess the type of a list that is empty in every row."""
+    """The schema of the rows. Arrow cannot guess the type of a list that is empty in every row."""
     guessed = pa.Table.from_pylist([{k: v for k, v in rows[0].items() if k != "wait_ms"}]).schema
     return guessed.append(pa.field("wait_ms", pa.list_(pa.uint32())))

@@ -1,4 +1,4 @@
-"""Lives: those that a Redis broker appended to its stream, and rows of them in a warehouse."""
+"""Reads the lives that a Redis broker appended to its stream, and writes lives into a warehouse."""
 
 from __future__ import annotations
 

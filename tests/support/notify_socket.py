@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class NotifySocket:
-    """Collects what is sent to it."""
+    """Collects the lines that processes send to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class NotifySocket:
                 raise AssertionError(f"`{line}` was not sent within {within_s:.0f} s") from None
 
     def forget(self) -> None:
-        """Forget what was sent until now."""
+        """Forget the lines that were sent until now."""
         self._socket.setblocking(False)
         with suppress(BlockingIOError):
             while self._socket.recv(4_096):

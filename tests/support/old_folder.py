@@ -21,12 +21,12 @@ OLD_SETTINGS = {
     "WEIR_PIPELINE__KEEP_ARCHIVE_DAYS": "0",
     "WEIR_DEAD_LETTERS__KEEP_REPLAYED_DAYS": "20000",
 }
-"""Open the folder with these, or what it holds is too old to be kept."""
+"""Open the folder with these settings. With the defaults its data is too old to be kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OldFolder:
-    """A private copy. `told` is what the release that made it answered about it."""
+    """A private copy. `told` holds the answers of the release that made the folder."""
 
     path: Path
     told: dict[str, Any] = field(repr=False)
@@ -47,7 +47,7 @@ def unpack_old_folder(target: Path) -> OldFolder:
 
 
 def _give_to_postgres(folder: Path) -> None:
-    """Everything there belongs to the account that PostgreSQL runs as."""
+    """Give everything there to the account that PostgreSQL runs as."""
     account = unprivileged_account(folder)
     if account is None:
         return

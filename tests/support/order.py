@@ -1,4 +1,4 @@
-"""The order in which test files are handed to the test processes: those that take longest first.
+"""The order in which test files are handed to the test processes: the longest first.
 
 A file is the unit that a process gets. With the short ones last, no process works alone for long at the end.
 """
@@ -64,7 +64,7 @@ LONGEST = (
     "schedules/test_http.py",
     "embedded/test_old_folder.py",
 )
-"""On two cores, beginning with the longest. Others follow by their number of tests."""
+"""As measured on two cores, the longest first. Other files follow by their number of tests."""
 
 
 def sort_by_length(items: list[pytest.Item]) -> None:

@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["pr
 
 
 def project_requirements(*extras: str) -> list[Requirement]:
-    """What the project asks for with these extras; extras that name others are followed."""
+    """The requirements of the project with these extras, and with the extras that these name."""
     optional = PROJECT["optional-dependencies"]
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in optional[extra])]
     found: list[Requirement] = []
@@ -80,12 +80,12 @@ def _closure(requirements: list[Requirement]) -> Iterator[Distribution]:
 
 
 def _top_names(found: Distribution) -> set[str]:
-    """Its packages and modules, and its metadata."""
+    """The names of the packages and modules of a distribution, and of its metadata."""
     return {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}
 
 
 def import_all(modules: Mapping[str, str]) -> str:
-    """Code that imports these modules and names each that cannot be."""
+    """Code that imports these modules and prints each that cannot be imported."""
     return (
         "import importlib\n"
         f"for name, module in {dict(modules)!r}.items():\n"

@@ -1,4 +1,4 @@
-"""Doing to processes what the world does to them: kill, freeze, thaw; and looking for what was left."""
+"""Kills, freezes and thaws processes, and finds the processes that are left."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def frozen(pid: int) -> Iterator[None]:
 def frozen_tree(pid: int) -> Iterator[None]:
     """Keep a process and everything below it frozen inside the block, as a server that hangs."""
     stop(pid)
-    # Only now: what is frozen starts no more children.
+    # Only now: a frozen process starts no more children.
     below = [process.pid for process in descendants(pid)]
     _signal_all(below, signal.SIGSTOP)
     try:
@@ -66,7 +66,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def killed_whole(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """The process is killed with everything below it when the block is left."""
+    """Kill the process and everything below it when the block is left."""
     try:
         yield
     finally:

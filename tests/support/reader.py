@@ -1,10 +1,11 @@
 """Somebody who follows a page of the documentation word for word, in a folder of their own.
 
 - A block with a file name as its title is written to that file.
-- A block of `sh` is typed into a shell. What it exports, and the folder that it goes to, hold for the next.
-- With the title `Terminal N` it stays there and runs on. What runs in that terminal gets Ctrl-C first.
-- A block of `text` after a command is what the command prints, and after a terminal what that shows by
-  then. In it, `…` stands for anything, also for whole lines.
+- A block of `sh` is typed into a shell. Its exports and its working folder hold for the next block.
+- A block of `sh` with the title `Terminal N` runs on in that terminal. A command that runs there already gets
+  Ctrl-C first.
+- A block of `text` after a command is the output of that command. After a terminal, it is a part of what that
+  terminal prints. In the block, `…` stands for anything, also for whole lines.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from support.pages import CodeBlock, code_blocks
 from support.waiting import wait_until
 
 PORTS = ("8420", "8300", "8025", "8426")
-"""The ports that pages and examples name, that of the API first; a reader has others."""
+"""The ports that pages and examples name, the port of the API first; a reader uses others."""
 _PATIENCE_S = 90.0
 _STOP_S = 60.0
 _TERMINAL = re.compile(r"Terminal \d+")
@@ -41,7 +42,7 @@ class Terminal:
         return self.log.read_text(errors="replace")
 
     def stop(self) -> bool:
-        """Ctrl-C, which everything that runs in the terminal gets. Whether that ended it."""
+        """Send Ctrl-C to everything that runs in the terminal; return whether that ended it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -58,7 +59,7 @@ class Reader:
 
     folder: Path
     ports: tuple[int, ...]
-    """Free ports in place of those in `PORTS`."""
+    """The free ports that replace `PORTS`."""
     environment: dict[str, str]
     terminals: dict[str, Terminal] = field(default_factory=dict)
     first_match_s: float = 0.0
@@ -67,7 +68,7 @@ class Reader:
     _last: CodeBlock | None = None
 
     def follow(self, page: Path) -> int:
-        """Do what the page says; the number of blocks that were followed."""
+        """Do what the page says; return the number of blocks that were followed."""
         return self.follow_blocks([block for block in code_blocks(page) if not block.not_run])
 
     def follow_blocks(self, blocks: list[CodeBlock]) -> int:
@@ -81,7 +82,7 @@ class Reader:
         return len(blocks)
 
     def close(self) -> None:
-        """Ctrl-C in every terminal, the last one first."""
+        """Send Ctrl-C to every terminal, the last one first."""
         stubborn = [name for name in reversed(list(self.terminals)) if not self.terminals[name].stop()]
         self.terminals.clear()
         assert stubborn == [], "Ctrl-C did not end what ran there"
@@ -103,7 +104,7 @@ class Reader:
         file.write_text(self.spelled(block.text))
 
     def type(self, text: str) -> str:
-        """Run lines in the shell; what they printed on standard output."""
+        """Run lines in the shell; return what they printed on standard output."""
         state = self.folder / ".shell"
         keep = f"{{ export -p; echo cd \"$PWD\"; }} >'{state}'"
         script = f"[ -f '{state}' ] && . '{state}'\n{self.spelled(text)}\n{keep}"
@@ -122,7 +123,7 @@ class Reader:
         script = f"[ -f '{state}' ] && . '{state}'\n{self.spelled(block.text)}"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                # Whoever runs the tests in the background has Ctrl-C ignored, and that is inherited.
+                # If the tests run in the background, Ctrl-C is ignored, and children inherit that.
                 ["env", "--default-signal=INT", "bash", "-eu", "-c", script],
                 cwd=self.folder, env=self.environment, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -153,7 +154,7 @@ class Reader:
 
     @property
     def port(self) -> int:
-        """That of the API."""
+        """The port of the API."""
         return self.ports[0]
 
     def spelled(self, text: str) -> str:
@@ -182,7 +183,7 @@ def _pattern(expected: str) -> str:
 
 
 def command_folder(folder: Path) -> Path:
-    """A folder for PATH in which `weir` and `python` are those of this checkout."""
+    """Make a folder for PATH with the `weir` and the `python` of this checkout."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in (("weir", "-m weir.cli "), ("python", "")):
         script = folder / name

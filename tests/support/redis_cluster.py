@@ -19,7 +19,7 @@ from weir.embedded.redis_binary import redis_binary
 
 NODES, _SLOTS = 3, 16_384
 _BUS_ABOVE = 10_000
-# Below the ports that the kernel gives to connections, also with the bus ports above them.
+# These ports, and the bus ports above them, are below the ports that the kernel gives to connections.
 _PORTS = range(12_000, 22_000)
 NODE_TIMEOUT_MS = 2_000
 _START_S = 60.0
@@ -64,7 +64,7 @@ class RunningCluster:
             "dir": folder,
             "save": "",
             "appendonly": "yes",
-            # With the default, a killed node loses what it answered while an fsync ran.
+            # With the default, a killed node loses the writes that it answered while an fsync ran.
             "appendfsync": "no",
             "cluster-enabled": "yes",
             "cluster-node-timeout": NODE_TIMEOUT_MS,
@@ -90,7 +90,7 @@ class RunningCluster:
         info = node.cluster("info")
         known = int(info["cluster_known_nodes"])
         if known < NODES:
-            # Again if need be: a meeting that takes longer than the node timeout is given up.
+            # Repeated if need be: a node gives up a meeting that takes longer than the node timeout.
             for port in self.ports:
                 node.execute_command("CLUSTER", "MEET", HOST, port)
         return info["cluster_state"] == "ok" and known == NODES

@@ -1,4 +1,4 @@
-"""`weir serve` over real stores, as a process beside tests of commands and clients that need an address."""
+"""`weir serve` over real stores, as a process for tests of commands and clients that need an address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECEIVER_HOST = "127.0.0.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningApi:
-    """Where it answers, an operator's token, and the stores behind it."""
+    """The URL of the API, an operator's token, and the URLs of its stores."""
 
     url: str
     token: str
@@ -35,7 +35,7 @@ class RunningApi:
 def running_api(
     folder: Path, *, redis_url: str, postgres_url: str, clickhouse_url: str
 ) -> Iterator[RunningApi]:
-    """Serve while the block runs, over stores that are migrated."""
+    """Serve while the block runs, over migrated stores."""
     environment = {
         **os.environ,
         "WEIR_REDIS_URL": redis_url,
@@ -52,7 +52,7 @@ def running_api(
         line = process.stdout.readline()
         assert line.startswith("serving "), (folder / "serve.log").read_text()
         url = line.split()[1].rstrip(";")
-        token = asyncio.run(_operator(postgres_url))
+        token = asyncio.run(_create_token(postgres_url))
         yield RunningApi(
             url=url,
             token=token,
@@ -66,7 +66,7 @@ def running_api(
         process.stdout.close()
 
 
-async def _operator(postgres_url: str) -> str:
+async def _create_token(postgres_url: str) -> str:
     async with Database(postgres_url, max_size=1) as database:
         text, _ = await Tokens(database).create(OPERATOR)
     return text

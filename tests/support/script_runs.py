@@ -1,4 +1,4 @@
-"""Which scripts a broker ran, noted as it runs them: others use the same Redis."""
+"""Notes the scripts that a broker runs. Redis cannot tell: other tests use the same server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weir.broker.redis import RedisBroker
 
 
 def note_runs(broker: RedisBroker, patch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the scripts that the broker runs from now on."""
+    """Return a list that gets the name of each script that the broker runs from now on."""
     names: list[str] = []
     send = broker._runner._send
 

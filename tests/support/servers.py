@@ -29,9 +29,10 @@ _ROOM_BYTES = 1 << 30
 
 
 def memory_folder() -> Path | None:
-    """Where files are kept in memory, if there is room; None is the usual place.
+    """A folder whose files are in memory, if there is room; None for the usual temporary folder.
 
-    Many tests have a database of their own, of 540 files. To make one takes 12 ms here, and 300 ms on a disk.
+    Many tests have a database of their own, of 540 files. Making one takes 12 ms in memory, and 300 ms on a
+    disk.
     """
     try:
         about = os.statvfs(_MEMORY)
@@ -43,7 +44,7 @@ def memory_folder() -> Path | None:
 
 @contextmanager
 def quick_folder() -> Iterator[Path]:
-    """A folder for data of servers that goes with the block."""
+    """A folder for data of servers, which is removed after the block."""
     with tempfile.TemporaryDirectory(
         prefix="weir-test-", dir=memory_folder(), ignore_cleanup_errors=True
     ) as name:
@@ -59,12 +60,12 @@ def redis_program() -> Path | None:
 
 
 def redis_server(folder: Path, *, port: int, password: str = "p", durable: bool = False) -> RedisServer:
-    """A Redis of this run's choice."""
+    """A server of the Redis that this run chose."""
     return RedisServer(folder, port=port, password=password, durable=durable, program=redis_program())
 
 
 def last_append_only(folder: Path) -> Path:
-    """The file of a Redis' folder that its writes are appended to."""
+    """The file to which the Redis of this folder appends its writes."""
     increments = sorted((folder / SPLIT).glob("*.incr.aof"))
     return increments[-1] if increments else folder / SINGLE
 
@@ -103,7 +104,7 @@ class TestServers:
         )
 
     def stop(self) -> None:
-        """Stop what was started and remove the folder."""
+        """Stop the servers that were started, and remove the folder."""
         for server in reversed(self._running):
             server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

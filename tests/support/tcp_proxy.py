@@ -83,7 +83,7 @@ class TcpProxy:
         return parts._replace(netloc=f"{login}{at}{host}").geturl()
 
     def drop_requests(self) -> None:
-        """Swallow what clients send."""
+        """Swallow the requests of clients."""
         self._mode = Mode.DROP_REQUESTS
 
     def drop_replies(self) -> None:
@@ -108,7 +108,7 @@ class TcpProxy:
         self.cut()
 
     def swallowed(self, request: bytes) -> asyncio.Event:
-        """Set when bytes that begin so were swallowed."""
+        """An event that is set when bytes that begin with `request` were swallowed."""
         return self._watched.setdefault(request, asyncio.Event())
 
     def cut(self) -> None:
@@ -122,7 +122,7 @@ class TcpProxy:
         self._stranded |= self._writers
 
     def heal(self) -> None:
-        """Behave again."""
+        """Forward everything again; stranded connections stay dead."""
         self._mode = Mode.PASS
         self._delay_s = 0.0
         self._cut_next_reply = False
@@ -138,7 +138,7 @@ class TcpProxy:
             writer.transport.abort()
             return
         if not self._accepting:
-            # It was refused while the server was being reached; `cut` did not know of it yet.
+            # `refuse` was called while the server was being reached; `cut` did not know this connection yet.
             writer.transport.abort()
             server_writer.transport.abort()
             return

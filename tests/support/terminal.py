@@ -1,4 +1,4 @@
-"""What a command prints on a terminal, seen from the other side of it."""
+"""Runs a command on a terminal, and reads what it prints there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def lines_on_terminal(command: Sequence[str], *, columns: int = 80) -> list[str]:
-    """The lines that a command prints on a terminal that is so wide."""
+    """The lines that a command prints on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

@@ -10,7 +10,7 @@ from typing import Any
 
 
 async def until(condition: Callable[[], Any], *, within_s: float = 20.0) -> Any:
-    """What `condition` answers as soon as that is true; it may be a coroutine function."""
+    """Wait until the answer of `condition` is true, and return it; it may be a coroutine function."""
     async with asyncio.timeout(within_s):
         while True:
             answer = condition()

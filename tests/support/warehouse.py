@@ -14,7 +14,7 @@ from weir.warehouse.reading.periods import Window, window_for
 from weir.warehouse.reading.warehouse import open_warehouse
 
 NOW_MS = int(time.time()) // 5 * 5_000
-"""Real time, for the warehouse drops what is older than its tier keeps."""
+"""Real time, because the warehouse drops rows that are older than their tier keeps."""
 
 
 class FixedTails:
@@ -53,7 +53,7 @@ class WarehouseRig:
 
 
 def tier_rows(connection: ClickHouseConnection, table: str, *, where: str = "1") -> list[dict[str, Any]]:
-    """What a table of the warehouse holds: every column, merged by key, in order of the key."""
+    """The rows of a table of the warehouse: every column, merged by key, in order of the key."""
     described = connection.rows(
         "SELECT name, type, is_in_sorting_key AS in_key FROM system.columns "
         "WHERE database = currentDatabase() AND table = {table:String} AND name != 'landed_at'",

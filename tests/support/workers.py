@@ -1,4 +1,4 @@
-"""What a worker writes to and reads from, kept in memory so that a test can look."""
+"""The records and specs of a worker, kept in memory so that a test can look at them."""
 
 from __future__ import annotations
 

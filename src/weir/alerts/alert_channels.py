@@ -48,7 +48,7 @@ class AlertChannel:
         """The configuration with its secrets masked."""
         shown = {name: _MASK if name in _SECRET else value for name, value in self.config.items()}
         if self.kind in (ChannelKind.SLACK, ChannelKind.APPRISE):
-            # Whoever has one of these URLs can send: it is a secret.
+            # Anyone who has such a URL can send through it, so it is a secret.
             shown["url"] = str(self.config["url"])[:16] + "…"
         return shown
 

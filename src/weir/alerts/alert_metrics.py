@@ -155,7 +155,7 @@ def spell_value(metric: Metric, value: float | None) -> str:
     return f"{number(value)} {unit}"
 
 
-# What counts up over its window is said to happen in it; everything else holds for it.
+# These count events, so texts say that they happen in the window. All others hold for the window.
 _COUNTED = frozenset({Metric.DEAD_LETTERS, Metric.EXPIRIES, Metric.FAILED_OPERATIONS})
 _COMPARISONS = {">": "over", ">=": "at least", "<": "under", "<=": "at most"}
 

@@ -21,7 +21,7 @@ from weir.warehouse.reading.flows import Cuts
 SQL = load_queries("weir.alerts", "attempts.sql")
 # The newest failures of a queue show what fails; more of them show the same.
 _ERRORS_READ = 200
-# Each of these queues costs a call to Redis.
+# The most queues whose last errors are read: each costs a call to Redis.
 _ONE_BY_ONE = 20
 
 
@@ -56,7 +56,7 @@ class AttemptReader:
     async def errors(
         self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts
     ) -> dict[str, tuple[Errors, ...]]:
-        """The errors of workers' attempts; for queues without any, those of dead and waiting messages."""
+        """The errors of workers' attempts; for queues without any, errors of dead and waiting messages."""
         said: dict[str, _Said] = defaultdict(_Said)
         for row in await self._database.fetch(
             SQL["failed_attempts"],

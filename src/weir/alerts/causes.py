@@ -59,7 +59,7 @@ def explain(situation: Situation) -> Verdict:
 def explain_window(situation: Situation) -> Verdict:
     """The cause that holds now, or else the one that held over the recent past.
 
-    An alert about a window needs it: its cause may be over when it fires.
+    An alert about a window needs this: the cause may be over when the alert fires.
     """
     verdict = explain(situation)
     if verdict.cause not in (Cause.HEALTHY, Cause.UNKNOWN):
@@ -120,7 +120,7 @@ def _no_workers(situation: Situation) -> Iterator[Finding]:
 def _untouched(situation: Situation) -> bool:
     """Whether nothing was handed out just now.
 
-    While telemetry is stale, its newest deliveries may be long ago; attempts that ended are of now.
+    While telemetry is stale, its newest deliveries may be old. Attempts that workers recorded are current.
     """
     known = situation.has_work and situation.workforce is not None and not _fresh(situation)
     return situation.now.count("dequeued") == 0 or (known and situation.handlers.ended == 0)
@@ -160,7 +160,7 @@ def _failing(situation: Situation) -> Iterator[Finding]:
 
 
 def _share_failed(situation: Situation, flow: Flow) -> float | None:
-    """The share by the queue's counts. While telemetry is stale, those of the workers."""
+    """The share by the queue's counts or, while telemetry is stale, by the records of workers."""
     handlers = situation.handlers
     if handlers.ended and not _fresh(situation):
         return handlers.failed / handlers.ended
@@ -171,7 +171,7 @@ def _attempts_to_judge(situation: Situation) -> Flow:
     """The newest attempts, or those of a longer span while there are too few of them.
 
     While attempts run and none has ended, nothing fails now, even if attempts failed before. While all
-    messages wait for a retry, the failures before are the reason.
+    messages wait for a retry, the earlier failures are the reason.
     """
     now = situation.now
     if now.settled >= ENOUGH or not _fresh(situation):
@@ -216,7 +216,7 @@ def _handler_times(situation: Situation) -> tuple[str, float | None, float | Non
     handlers, force = situation.handlers, situation.workforce
     if handlers.usual_ms is not None:
         if force is not None and force.handling > handlers.ended:
-            # More run than ended, so those that run count; they will take longer than they have so far.
+            # More handlers run than ended, so the running ones count. They will take longer than so far.
             return "handler", max(force.handling_ms / force.handling, handlers.ended_ms), handlers.usual_ms
         return "handler", handlers.ended_ms if handlers.ended else None, handlers.usual_ms
     if situation.by_workers or not _fresh(situation) or situation.before is None:

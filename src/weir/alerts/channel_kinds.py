@@ -1,4 +1,4 @@
-"""The kinds of alert channels; commands know them too, and need no driver for it."""
+"""The kinds of alert channels, in a module that commands can import without a driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is marked on every chart of an environment: alerts, annotations, applied specs, pauses and gaps."""
+"""The marks on every chart of an environment: alerts, annotations, applied specs, pauses and gaps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.warehouse import Warehouse
 
 SQL = load_queries("weir.alerts", "chart_marks.sql")
-# More would cover a chart; of more, the newest are told.
+# More marks would cover a chart, so only the newest are shown.
 MAX_MARKS = 200
 
 
@@ -34,7 +34,7 @@ class ChartMark:
     kind: MarkKind
     at_ms: int
     until_ms: int | None
-    """None: it is a moment, or it has not ended; an alert, a pause and a gap end."""
+    """None: it is a moment, or an alert or a pause that has not ended."""
     text: str
     queue: str | None
     """None: it concerns the whole environment."""
@@ -48,7 +48,7 @@ async def read_marks(
     *,
     queue: str | None = None,
 ) -> list[ChartMark]:
-    """The newest marks of a window, newest first; a named queue leaves out what concerns other queues."""
+    """The newest marks of a window, newest first; with a queue, the marks of other queues are left out."""
     rows = await database.fetch(
         SQL["marks"],
         start_ms=window.start_ms,

@@ -128,7 +128,7 @@ def _measurement(
     live: Mapping[QueueRef, Mapping[Metric, float]],
 ) -> Measurement:
     measurement = measured.measurement_of(rule, queue)
-    # Live levels count only where telemetry has nothing: it knows the whole window, and Redis only now.
+    # Live levels count only where telemetry has nothing: telemetry knows the whole window, Redis only now.
     if queue is not None and queue in live and isinstance(measurement, Levels) and measurement.high == 0:
         level = live[queue][rule.draft.metric]
         return Levels(low=level, high=level, now=level)

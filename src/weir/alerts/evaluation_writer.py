@@ -86,7 +86,7 @@ class EvaluationWriter:
 
 
 async def _lock_unchanged(connection: Connection, changes: Sequence[AlertChange]) -> list[AlertChange]:
-    """Lock the rules, and leave out changes of rules that were edited meanwhile."""
+    """Lock the rules, and leave out changes of rules that were edited since they were read."""
     rules = {change.rule.id: change.rule for change in changes}
     rows = await fetch(
         connection,
@@ -126,13 +126,13 @@ class _EvaluationTransaction:
         )
         firing = [*raised.values(), *still]
         told = await self._tell(NotificationKind.FIRING, [alert for alert in firing if not alert.notified])
-        # Also under a silence: whoever was told that it fires is told that it is over.
+        # Also under a silence: a channel that was told of an alert is told that it is over.
         await self._tell(
             NotificationKind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True
         )
         await self._update([replace(one, notified=one.notified or one.id in told) for one in firing])
-        await self._timelines(changes, raised)
-        await self._memories(changes, {key: alert.id for key, alert in raised.items()})
+        await self._write_timelines(changes, raised)
+        await self._write_memories(changes, {key: alert.id for key, alert in raised.items()})
 
     def _sorted(self, changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:
         """The alerts that were open before, as two lists: resolved now, and still open."""
@@ -187,7 +187,7 @@ class _EvaluationTransaction:
     async def _tell(
         self, kind: NotificationKind, alerts: Iterable[Alert], *, silenced_too: bool = False
     ) -> set[str]:
-        """Notify per rule, the worst alert first; the ids of the alerts that were notified."""
+        """Notify per rule, the worst alert first; return the ids of the notified alerts."""
         by_rule: dict[str, list[Alert]] = defaultdict(list)
         for alert in alerts:
             if silenced_too or not is_silenced(alert, self._silences):
@@ -203,7 +203,7 @@ class _EvaluationTransaction:
         lists = {name: [getattr(alert, name) for alert in alerts] for name in columns}
         await execute(self._connection, SQL["update_alerts"], **lists)
 
-    async def _timelines(self, changes: Sequence[AlertChange], raised: Mapping[Key, Alert]) -> None:
+    async def _write_timelines(self, changes: Sequence[AlertChange], raised: Mapping[Key, Alert]) -> None:
         lines = []
         for change in changes:
             alert = raised.get(change.key) or self._alert_of(change)
@@ -215,7 +215,7 @@ class _EvaluationTransaction:
         if lines:
             await execute_many(self._connection, RECORDS["add_timeline"], lines)
 
-    async def _memories(self, changes: Sequence[AlertChange], raised: Mapping[Key, str]) -> None:
+    async def _write_memories(self, changes: Sequence[AlertChange], raised: Mapping[Key, str]) -> None:
         gone = [change.key for change in changes if change.forget and change.before is not None]
         await execute(
             self._connection,

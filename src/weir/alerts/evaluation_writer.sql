@@ -24,7 +24,7 @@ USING unnest(%(rule_id)s::uuid[], %(queue)s::text[]) AS gone (rule_id, queue)
 WHERE m.rule_id = gone.rule_id AND m.queue = gone.queue;
 
 -- name: lock_rules
--- Lock these rules until the transaction ends, without those that changed since they were read.
+-- Lock these rules until the transaction ends, unless they changed or were disabled since they were read.
 SELECT r.id FROM weir.alert_rules AS r
 JOIN unnest(%(ids)s::uuid[], %(updated)s::bigint[]) AS w (id, updated_at_ms)
     ON r.id = w.id AND r.updated_at_ms = w.updated_at_ms

@@ -82,7 +82,7 @@ class Evaluator:
         return None if term is None else await self.evaluate_under(term)
 
     async def evaluate_under(self, term: Term) -> EvaluationOutcome:
-        """Evaluate once under a term; if the term ended meanwhile, write nothing and raise Deposed."""
+        """Evaluate once under a term; if the term has ended by then, write nothing and raise Deposed."""
         started, now_ms = time.monotonic(), self._clock.now_ms()
         rules = await self._rules.list_enabled()
         memories = await load_memories(self._database)
@@ -95,7 +95,7 @@ class Evaluator:
         return _outcome(rules, changes)
 
     async def _measure(self, rules: Sequence[AlertRule], *, now_ms: int) -> Measured:
-        """Read the figures that the rules need. Without a warehouse only its absence is known."""
+        """Read the figures that the rules need. While the warehouse is away, only operations are read."""
         operations = await operation_figures(self._database, rules)
         return replace(await self._read_telemetry(rules, now_ms=now_ms), operations=operations)
 

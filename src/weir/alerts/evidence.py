@@ -29,7 +29,7 @@ def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -
 
 
 def _counts(flow: Flow, *, known: bool) -> dict[str, Any]:
-    """The counts over a span; None stands for those that are not known."""
+    """The counts over a span; None stands for a count that is not known."""
     counts = {
         "span_ms": flow.span_ms,
         "enqueued": flow.count("enqueued"),
@@ -103,7 +103,7 @@ _LINES: Mapping[str, _Line] = {
     "limit": lambda value, _: f"the concurrency limit is {value:,}",
     "limit_of": lambda value, _: f"it is the limit of the {value}",
 }
-# They belong beside the figure of now: the evidence as a table has both.
+# These get no line: they belong beside the figure of now, and only the evidence table shows both.
 _LEFT_OUT = frozenset(
     {
         "span_ms",

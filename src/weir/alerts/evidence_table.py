@@ -1,4 +1,4 @@
-"""The evidence of a verdict as a small table: what is looked at, how it is now, and how it usually is."""
+"""The evidence of a verdict as a small table: each figure, its value now and its usual value."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class EvidenceRow:
     what: str
     now: str
     usual: str | None = None
-    """None if it is not known, or if there is no usual."""
+    """None if it is not known, or if the figure has no usual value."""
 
 
 Figures = Mapping[str, Any]
-"""The figures of a finding, by name; those of alerts of earlier releases have fewer."""
+"""The figures of a finding, by name; alerts of earlier releases have fewer."""
 
 
 def evidence_table(figures: Figures) -> list[EvidenceRow]:
-    """The rows of everything that the figures tell."""
+    """The rows of all figures."""
     return [row for rows in _ROWS for row in rows(figures)]
 
 
@@ -60,7 +60,7 @@ def _workers(figures: Figures) -> Iterator[EvidenceRow]:
 def _flow(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
     """A count over the span of now beside the same count over the usual span, both as rates.
 
-    There is no row if there is nothing to tell: none now, and usually none. A count of None is not known.
+    There is no row if the count is 0 now and usually. A count of None is not known.
     """
 
     def rows(figures: Figures) -> Iterator[EvidenceRow]:
@@ -84,7 +84,7 @@ def _rate_of(count: int | None, span_ms: int | None) -> float | None:
 
 
 def _pace(per_s: float, *, by_minute: bool) -> str:
-    """A rate by the second, or by the minute where there are few."""
+    """A rate per second, or per minute if it is low."""
     if per_s == 0:
         return "none"
     return f"{rate(per_s * MINUTE_MS / SECOND_MS).removesuffix('/s')}/min" if by_minute else rate(per_s)

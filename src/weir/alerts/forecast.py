@@ -17,7 +17,7 @@ class Outlook:
     drain_ms: float | None
     """Infinite if the backlog does not shrink; None if that is not known."""
     arriving_per_s: float | None
-    """None if it is not known, as is `leaving_per_s` then."""
+    """None if it is not known; `leaving_per_s` is None then too."""
     leaving_per_s: float | None
     expiring: int | None
     """Waiting messages that will expire before their turn comes; None if that is not known."""

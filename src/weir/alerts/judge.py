@@ -26,7 +26,8 @@ class Figure:
 
 Measurement = Levels | Figure
 QUIET = Levels(low=0, high=0, now=0)
-"""A queue without recent telemetry: a queue in which something waits is reported every few seconds."""
+"""The levels of a queue without recent telemetry. If something waited in it, it would be reported every few
+seconds."""
 NOTHING = Figure(value=None, at_rest=True)
 
 
@@ -35,7 +36,7 @@ class Trustworthiness:
     """How far telemetry can be trusted for one window."""
 
     stale: bool
-    """It is further behind than rules tolerate."""
+    """Telemetry is further behind than rules tolerate."""
     lossy: bool
     """Events of this window were lost."""
 
@@ -46,9 +47,9 @@ SOUND = Trustworthiness(stale=False, lossy=False)
 def judge(draft: RuleDraft, seen: Measurement, *, trust: Trustworthiness, now_ms: int) -> Observation:
     """Judge one measurement of one queue by one rule.
 
-    Lost events can hide a breach of a rule that says more than, but cannot invent one. So a window with lost
-    events may fire, and is never clear. A rule that says less than is unknown, because lost events look like
-    less.
+    Lost events can hide a breach of a rule with `>` or `>=`, but cannot invent one. So a window with lost
+    events may fire, and is never clear. A rule with `<` or `<=` is unknown then, because values look lower
+    without the lost events.
     """
     if trust.stale:
         return Observation(level=Level.UNKNOWN)
@@ -82,8 +83,8 @@ def from_sums(
 ) -> Figure:
     """The figure of a metric that adds up over a window.
 
-    A forecast is the calmer one of two. In the rates of the window a burst that is over still counts; in the
-    current rates (`pace`) a short stall counts for too much.
+    Of two forecasts the calmer one is taken. In the rates of the window a burst that is over still counts; in
+    the current rates (`pace`) a short stall counts for too much.
     """
     pace = pace or Pace()
     counts = sums.counts

@@ -1,8 +1,8 @@
 """The lease of the evaluator, with a fencing token: one process evaluates at a time.
 
 A process that slept past its lease still believes that it has it. So every write happens in a transaction
-that first locks the lease under the token of its term; the token of a stale holder is outdated, and nothing
-is written.
+that first locks the lease under the token of its term. The token of a stale holder is outdated, so it writes
+nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 -- name: take_lease
--- Take or renew the lease; a new holder gets the next token, and nothing comes back while another holds it.
+-- Take or renew the lease; a new holder gets the next token, and no row comes back while another holds it.
 INSERT INTO weir.alert_leases AS l (name, holder, token, expires_at_ms)
 VALUES (%(name)s, %(holder)s, 1, %(expires_at_ms)s)
 ON CONFLICT (name) DO UPDATE SET
@@ -14,7 +14,7 @@ RETURNING token;
 SELECT token FROM weir.alert_leases WHERE name = %(name)s AND token = %(token)s FOR UPDATE;
 
 -- name: note_evaluation
--- Store when the last evaluation ended and how long it took.
+-- Store when the last evaluation began and how long it took.
 UPDATE weir.alert_leases SET evaluated_at_ms = %(now_ms)s, took_ms = %(took_ms)s
 WHERE name = %(name)s AND token = %(token)s;
 
@@ -23,5 +23,5 @@ WHERE name = %(name)s AND token = %(token)s;
 UPDATE weir.alert_leases SET expires_at_ms = 0 WHERE name = %(name)s AND token = %(token)s;
 
 -- name: show_lease
--- The holder of the lease, and when the last evaluation ended.
+-- The holder of the lease, and when the last evaluation began.
 SELECT holder, token, expires_at_ms, evaluated_at_ms, took_ms FROM weir.alert_leases WHERE name = %(name)s;

@@ -5,7 +5,8 @@
         ▲                                                                          │
         └───────────────────── resolved ◀── clear for a whole window ──────────────┘
 
-Stale telemetry turns any of them into `unknown`. An open alert stays open then: silence is not calm.
+Stale telemetry turns any of them into `unknown`. An open alert stays open then: missing telemetry does not
+prove calm.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Level(StrEnum):
 
 
 class Transition(StrEnum):
-    """A change of state; each is a line of the alert's timeline."""
+    """A change of state. All but `PENDING` and `CALMED` are lines of the alert's timeline."""
 
     PENDING = "pending"
     CALMED = "calmed"

@@ -1,4 +1,4 @@
-"""Sends one mail. The server's address is checked on connecting; the outcome tells a queue what to do."""
+"""Sends one mail. The server's address is checked on connecting; the outcome says whether to try again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def send_mail(
     except _Refused as error:
         return _outcome(DeliveryVerdict.REFUSED, started, error=str(error))
     except aiosmtplib.SMTPResponseException as error:
-        # By SMTP a 4xx may pass and a 5xx stays.
+        # In SMTP a 4xx is temporary and a 5xx is permanent.
         permanent = 500 <= error.code < 600
         verdict = DeliveryVerdict.REFUSED if permanent else DeliveryVerdict.RETRY
         return _outcome(

@@ -247,7 +247,7 @@ async def measure(
 
 
 async def _read_audit(warehouse: Warehouse, environments: Sequence[EnvironmentRef]) -> AuditFigures | None:
-    # The audit before its queues: they are written in the other order, so those that are read are not older.
+    # Read the audit first: it is written after its queues, so the queues that are read are not older.
     newest = await warehouse.audits.newest_complete()
     if newest is None:
         return None

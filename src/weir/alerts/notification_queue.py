@@ -1,8 +1,9 @@
 """Sends notifications through a queue of Weir's own, with its retries; every attempt is logged.
 
-The relay moves stored notifications into the queue. Their id is the idempotency key, so a crash between the
-two stores moves each of them once. The sender takes them out and sends them. A crash after sending and before
-settling sends a notification twice; no other duplicate can happen.
+The relay moves stored notifications into the queue. The id of each is its idempotency key, so it is moved
+once even if a crash comes between the two stores. The sender takes them out and sends them. A receiver gets a
+notification twice if the sender crashes before it settles, if the answer is lost, or if a mail server refused
+some of the other recipients.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ class NotificationRelay:
             await asyncio.sleep(self._every_s)
 
     async def relay(self) -> int:
-        """Move a batch; how many. The rows stay locked until the queue has them."""
+        """Move a batch; return how many. The rows stay locked until the queue has them."""
         async with self._database.transaction() as connection:
             rows = await fetch(connection, SQL["waiting_notifications"], limit=_BATCH)
             ids = [str(row["id"]) for row in rows]
             if not ids:
                 return 0
-            # Redis before the mark in PostgreSQL: after a crash in between the idempotency key finds a
-            # duplicate.
+            # Redis before the mark in PostgreSQL: after a crash in between, the idempotency key makes the
+            # next try a duplicate.
             messages = [NewMessage(payload=one.encode(), idempotency_key=one) for one in ids]
             answers = await self._broker.enqueue(QUEUE, messages)
             taken = (Enqueue.ACCEPTED, Enqueue.DUPLICATE)
@@ -121,7 +122,7 @@ class NotificationSender:
                 await asyncio.sleep(1)
 
     async def send_waiting(self, *, wait_ms: int = 0) -> int:
-        """Try to send up to ten waiting notifications; how many were tried."""
+        """Try to send up to ten waiting notifications; return how many were tried."""
         deliveries = await self._broker.dequeue(QUEUE, consumer=self._consumer, limit=10, wait_ms=wait_ms)
         await asyncio.gather(*(self._send(delivery) for delivery in deliveries))
         return len(deliveries)
@@ -197,7 +198,7 @@ class NotificationSender:
 
 
 class NotificationLog:
-    """The sent notifications, each with its channel and its attempts."""
+    """The notifications of an environment, sent or not, each with its channel and its attempts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

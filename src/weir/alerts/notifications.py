@@ -70,7 +70,7 @@ def _alert(alert: Alert) -> Mapping[str, Any]:
 
 
 async def fire_test(database: Database, channel: AlertChannel, *, kind: NotificationKind, now_ms: int) -> str:
-    """Store a test notification, which takes the same way as a real one; its id."""
+    """Store a test notification, which is sent the same way as a real one; return its id."""
     notification_id = new_id()
     await database.execute(
         SQL["add_notification"],

@@ -14,7 +14,7 @@ from weir.warehouse.reading.warehouse import Warehouse
 
 # A queue counts as backed up while its oldest message has waited longer.
 LONG_WAIT_MS = 30 * SECOND_MS
-# A queue that is well for longer has no news.
+# A recovery that is longer ago is not reported.
 LOOKBACK_MS = 30 * MINUTE_MS
 
 
@@ -46,7 +46,7 @@ async def read_recovery(warehouse: Warehouse, queue: QueueRef, *, now_ms: int) -
 
 
 def recovery_of(series: Series) -> Recovery | None:
-    """The recovery that a series shows; None if its newest known bucket is backed up, or none is."""
+    """The recovery that a series shows; None if its newest known bucket is backed up, or no bucket is."""
     ages = [
         (time_ms, age_ms)
         for time_ms, age_ms in zip(series.times_ms, series.columns["oldest_age_ms"], strict=True)

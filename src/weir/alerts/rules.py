@@ -82,8 +82,8 @@ async def sync_from_spec(
 ) -> None:
     """Make these alerts the rules of the environment's spec, inside the caller's transaction.
 
-    A rule keeps its id, and with it its alerts, as long as a spec names it. Rules of the API are left alone,
-    unless a spec has a rule of the same name, which takes them over.
+    A rule keeps its id, and with it its alerts, as long as a spec names it. A rule of the API is left alone,
+    unless the spec has an alert of the same name: then it becomes a rule of the spec.
     """
     drafts = {alert.name: draft_from_spec(alert) for alert in alerts}
     known = {rule.draft.name: rule for rule in await _list(connection, environment)}

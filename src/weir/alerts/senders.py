@@ -42,7 +42,7 @@ class Sender(Protocol):
 
 
 class ChannelSender:
-    """Every kind of channel, over one guarded HTTP client."""
+    """Sends through channels of every kind. Slack and webhooks share one guarded HTTP client."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ChannelSender:
                     timeout_s=self._timeout_ms / 1_000,
                 )
             case ChannelKind.APPRISE:
-                return await self._apprise(channel, kind, document)
+                return await self._send_by_apprise(channel, kind, document)
 
     async def _post(
         self, channel: AlertChannel, notification_id: str, body: dict[str, Any]
@@ -101,7 +101,7 @@ class ChannelSender:
         )
         return await deliver(self._client, request, now_ms=self._clock.now_ms())
 
-    async def _apprise(
+    async def _send_by_apprise(
         self, channel: AlertChannel, kind: NotificationKind, document: Mapping[str, Any]
     ) -> DeliveryOutcome:
         """Send through Apprise. It makes its own requests, past the guard, so the operator must allow it."""

@@ -32,7 +32,7 @@ class Explanation:
     verdict: Verdict
     outlook: Outlook
     backed_up: bool
-    """Messages wait, and there is a cause for it. A queue in which nothing waits needs nobody."""
+    """Messages wait, and there is a cause for it. A queue in which nothing waits is never backed up."""
     recovery: Recovery | None = None
     """None unless the queue is well now and was backed up within the last half hour."""
     at_ms: int = 0
@@ -67,7 +67,7 @@ class AlertServices:
 
     async def explain(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Explanation:
         """The verdict on a queue and its forecast; NotFound if there is no such queue."""
-        # NotFound before the costly queries.
+        # Raises NotFound before the costly queries.
         await self.broker.state(queue)
         situation = await self.situations.of(queue, recent_ms=recent_ms)
         ttls = await DefinedLifetimes(self.database).ttls_ms([queue.scope])
@@ -83,7 +83,7 @@ class AlertServices:
         )
 
     async def test(self, channel: AlertChannel) -> str:
-        """Store a test notification for a channel; its id in the notification log."""
+        """Store a test notification for a channel; return its id in the notification log."""
         return await fire_test(self.database, channel, kind=NotificationKind.TEST, now_ms=self.clock.now_ms())
 
 

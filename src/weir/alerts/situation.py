@@ -71,7 +71,7 @@ class Handlers:
     ended: int = 0
     """Attempts that ended just now."""
     failed: int = 0
-    """Attempts of these that failed."""
+    """How many of these failed."""
     ended_ms: float = 0.0
     """How long these ran on average."""
     usual_ms: float | None = None
@@ -86,7 +86,7 @@ class Workforce:
     slots: int = 0
     free_slots: int = 0
     held: int = 0
-    """Messages of this queue that they have leased, also those that were fetched ahead."""
+    """Messages of this queue that they have leased, also prefetched ones."""
     handling: int = 0
     """Messages of this queue whose handler runs."""
     handling_ms: int = 0

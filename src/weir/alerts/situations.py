@@ -70,13 +70,13 @@ class _Around:
     """None if Redis does not answer."""
     flows: Mapping[str, QueueFlows]
     gaps: Sequence[TimeSpan]
-    """The spans of which telemetry was lost or switched off."""
+    """The spans in which telemetry was lost or switched off."""
     alive: Sequence[LiveWorker] | None
     stored: _Stored
 
 
 class Situations:
-    """Gathers situations. A part whose store does not answer is left empty."""
+    """Gathers situations. While Redis is away its part is left empty; the other stores must answer."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Situations:
         )
 
     async def _now_ms(self, environment: EnvironmentRef) -> int:
-        """Redis' time, which is also that of telemetry; this host's time while Redis is away."""
+        """Redis' time, which telemetry uses too; this host's time while Redis is away."""
         try:
             return await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
         except Unavailable:
@@ -272,8 +272,8 @@ def _before(flows: QueueFlows, *, around: _Around) -> Flow | None:
     part, cuts = flows.parts.get(FlowPart.BEFORE), around.cuts
     if part is None:
         return None
-    # The span of a young queue begins with the queue: the time before it would lower its rates. So would the
-    # time of which nothing is known.
+    # The span of a young queue begins with the queue: the time before it would lower its rates. So would
+    # gaps in telemetry.
     start_ms, end_ms = max(part.first_ms, cuts.start_ms), cuts.recent_ms
     span_ms = end_ms - start_ms - covered_ms(around.gaps, start_ms=start_ms, end_ms=end_ms)
     return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=span_ms) if span_ms > 0 else None

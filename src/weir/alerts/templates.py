@@ -43,7 +43,7 @@ def mail_text(document: Document, kind: NotificationKind, *, link: str) -> str:
 
 
 def subject(document: Document, kind: NotificationKind) -> str:
-    """One line, safe as a mail header: `[FIRING] deep orders: 3 queues (default)`."""
+    """One line, safe as a mail header: `[FIRING] deep orders: 3 alerts in default`."""
     rule, alerts = document["rule"], document["alerts"]
     count = len(alerts) + document["more"]
     where = f"`{alerts[0]['queue']}`" if count == 1 and alerts[0]["queue"] else amount(count, "alert")

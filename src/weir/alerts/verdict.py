@@ -27,7 +27,7 @@ class Cause(StrEnum):
     """Everything works, and more arrives than is done."""
     TELEMETRY_STALE = "telemetry_stale"
     HEALTHY = "healthy"
-    """Nothing waits, or what waits is being worked off."""
+    """Nothing waits, or the waiting messages are being worked off."""
     UNKNOWN = "unknown"
 
 

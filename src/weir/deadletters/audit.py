@@ -1,8 +1,8 @@
-"""Recounts what the summary says, repairs it and publishes the drift, which must be 0.
+"""Recounts dead letters, repairs the summary and publishes the drift, which must be 0.
 
 One audit per installation works at a time, at most once per interval. A run takes the consumers that were
 checked longest ago, up to a bound of letters, so its cost does not grow with the table. The count and the
-summary are read in one snapshot and a repair adds the difference, so deaths go on meanwhile.
+summary are read in one snapshot and a repair adds the difference, so deaths go on during an audit.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class AuditFinding:
 
 
 async def last_audit(database: Database) -> Audit | None:
-    """The latest audit, for the drift to be published."""
+    """The latest audit, whose drift is published."""
     row = await database.fetch_one(COUNTS["last_audit"])
     return None if row is None else Audit(**{name: value for name, value in row.items() if name != "id"})
 

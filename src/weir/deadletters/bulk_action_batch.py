@@ -1,4 +1,4 @@
-"""One batch of a bulk action: reads a window of letters, picks those that are meant, and deals with them."""
+"""One batch of a bulk action: reads a window of letters, and sends, deletes or counts the ones that match."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from weir.model.names import QueueRef
 FULL_DELAY_MS = 1_000
 """When to try again if the queue is full."""
 PACE_MS = 500
-"""An action with a rate does about one batch in this time, of that share of its rate."""
+"""An action with a rate does about one batch in this time, with as many letters as the rate allows in it."""
 DELETE_BATCH = 1_000
 """Letters per transaction of a purge. Their groups and consumers are locked until it ends."""
 COUNT_BATCH = 5_000
 """Letters per transaction of a dry run, which locks nothing and reads no payloads."""
 LARGE_ENVELOPE = MAX_HEADER_BYTES - 4_096
-"""The headers of a replay may bring a larger envelope over the limit; a dry run checks only such letters."""
+"""A replay adds headers, so a larger envelope may get over the limit. A dry run checks only such letters."""
 
 WINDOWS = (DEAD_LETTERS["window_by_consumer"], DEAD_LETTERS["window_by_group"])
 PURGES = (DEAD_LETTERS["purge_by_consumer"], DEAD_LETTERS["purge_by_group"])
@@ -51,7 +51,7 @@ class Batch:
     key_done: bool = False
     """The walk key has no more letters, or messages."""
     cursor: str | None = None
-    """Where a cancellation goes on within its state."""
+    """Where a cancellation goes on within its state, or a replay within its log."""
     delay_ms: int = 0
     note: str | None = None
     problem: str | None = None
@@ -168,7 +168,7 @@ async def _pick_by_expression(connection: Connection, expression: str, rows: Seq
 
 
 async def _count_unsendable(work: Work, action: BulkAction, taken: Sequence[Row], batch: Batch) -> Batch:
-    """Add what a redrive would skip: letters that the patch breaks or that no queue would take."""
+    """Count the letters that a redrive would skip: the patch breaks them, or no queue would take them."""
     doubtful = [row for row in taken if action.patch is not None or row["envelope_bytes"] > LARGE_ENVELOPE]
     if action.kind is BulkActionKind.PURGE or not doubtful:
         return batch

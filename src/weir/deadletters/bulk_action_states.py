@@ -1,4 +1,4 @@
-"""The states of a bulk action; commands know them too, and need no driver for it."""
+"""The states of a bulk action, in a module that commands can import without a driver."""
 
 from __future__ import annotations
 

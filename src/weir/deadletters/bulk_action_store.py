@@ -36,7 +36,7 @@ class BulkActionStore:
         self._clock = clock or SystemClock()
 
     async def create(self, environment: EnvironmentRef, new: NewBulkAction, *, by: str) -> BulkAction:
-        """Fix what the action is about (walk keys and high-water mark) and leave it to a runner."""
+        """Fix what the action is about (walk keys and high-water mark) and leave the work to a runner."""
         by_group, walk_keys = await self._walk_keys(environment, new)
         action_id = new_id()
         async with self._database.transaction() as connection:
@@ -57,7 +57,7 @@ class BulkActionStore:
     async def create_cancellation(
         self, environment: EnvironmentRef, new: NewCancellation, *, by: str
     ) -> BulkAction:
-        """Fix which messages are meant (what is enqueued later is not) and leave it to a runner."""
+        """Fix which messages are meant (none that is enqueued later) and leave the work to a runner."""
         queue = environment.queue(new.selection.queue)
         counts = await self._broker.count_messages(queue)
         now_ms = await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
@@ -83,7 +83,7 @@ class BulkActionStore:
     async def create_log_replay(
         self, environment: EnvironmentRef, new: NewLogReplay, *, expected: int, by: str
     ) -> BulkAction:
-        """Fix which messages are meant (what ends later is not) and leave it to a runner."""
+        """Fix which messages are meant (none that ends later) and leave the work to a runner."""
         await self._broker.state(environment.queue(new.into))
         now_ms = self._clock.now_ms()
         selection = replace(new.selection, to_ms=min(new.selection.to_ms, now_ms))
@@ -124,7 +124,11 @@ class BulkActionStore:
         return await self._move(environment, action_id, BulkActionState.PAUSED, allowed, by=by)
 
     async def resume(self, environment: EnvironmentRef, action_id: str, *, by: str) -> BulkAction:
-        """Go on. A redrive that its canary stopped begins again, with a new canary and its own deaths."""
+        """Go on. An action that its canary stopped gets a new canary.
+
+        A redrive then begins again, and also takes its own replays that died. A replay from a log goes on
+        where it was.
+        """
         action = await self.find(environment, action_id)
         if action.state is BulkActionState.STOPPED_BY_CANARY:
             return await self._change(environment, action, BulkActionState.RUNNING, "restart_action", by=by)
@@ -227,7 +231,8 @@ def _limit_columns(new: NewBulkAction | NewLogReplay) -> dict[str, Any]:
 
 
 def _expected(counts: MessageCounts, state: MessageState | None) -> int:
-    """At most so many messages are looked at. Scheduled and retrying ones may be unknown apart."""
+    """The most messages that a cancellation can look at, as far as the counts tell."""
+    # Scheduled and retrying messages wait in one set, and a walk of either state looks at all of it.
     if state in (MessageState.SCHEDULED, MessageState.RETRYING):
         return counts.delayed
     known = {

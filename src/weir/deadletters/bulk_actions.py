@@ -26,13 +26,13 @@ class BulkActionKind(StrEnum):
     REDRIVE = "redrive"
     PURGE = "purge"
     CANCEL = "cancel"
-    """Of messages that wait or are leased."""
+    """Cancels messages that wait or are leased."""
     REPLAY = "replay"
-    """Of messages in a log."""
+    """Sends messages of a log into a queue."""
 
     @property
     def subject(self) -> str:
-        """What it is about, as actions in the audit log begin."""
+        """The first word of its entries in the audit log."""
         return {BulkActionKind.CANCEL: "message", BulkActionKind.REPLAY: "log"}.get(self, "dlq")
 
 
@@ -67,7 +67,7 @@ class NewBulkAction:
             compile_patch(self.patch)
 
     def _check_extent(self) -> None:
-        """Refuse an empty filter by accident. A dry run may have one: it changes nothing."""
+        """Refuse an empty filter without `all`, and `all` with a filter. A dry run needs no `all`."""
         if self.everything and not self.filter.empty:
             raise InvalidInput("`all` goes without a filter; leave one of them out")
         if self.filter.empty and not self.everything and not self.dry_run:
@@ -114,17 +114,18 @@ class BulkAction:
     patch: str | None
     by_group: bool
     walk_keys: tuple[int, ...]
-    """The consumers that it walks one after another or, `by_group`, their groups with one fingerprint; for a
-    cancellation, the states of messages."""
+    """The keys that it walks one after another: consumers or, if `by_group`, their groups with one
+    fingerprint. A cancellation walks positions in `message_selection.WALK`. A replay from a log has one."""
     walked: int
     """How many of the walk keys are done; the cursor below is inside the next one."""
     after_enqueued_at_ms: int
     after_id: str
     cursor: str | None
-    """The cursor of a cancellation."""
+    """Where a cancellation goes on within its state, or a replay within its log."""
     high_water: int
+    """The last arrival when it was created. It takes no letters that arrived later."""
     retried_to: int
-    """Up to this arrival it takes its own replays once more that died before it was resumed."""
+    """After a restart it also takes its own replays that died, up to this arrival."""
     expected: int
     scanned: int
     matched: int
@@ -133,7 +134,7 @@ class BulkAction:
     died_again: int
     done_before: int
     died_before: int
-    """`done` and `died_again` when it was last resumed."""
+    """`done` and `died_again` when it was last restarted, after its canary had stopped it."""
     samples: tuple[str, ...]
     note: str | None
     """Why it waits or ended."""
@@ -146,7 +147,7 @@ class BulkAction:
     next_at_ms: int
 
     def described_filter(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The filter or selection that was asked for."""
         if self.log_selection is not None:
             return {**self.log_selection.described(), "into": self.into}
         return self.filter.described() if self.selection is None else self.selection.described()
@@ -174,7 +175,7 @@ def action_of(row: Row) -> BulkAction:
 
 
 def _selections(row: Row) -> dict[str, Any]:
-    """What a cancellation or a replay is about, of which both are in one column."""
+    """The selection of a cancellation or of a replay from a log. One column holds either."""
     stored = row["selection"]
     found: dict[str, Any] = {"selection": None, "log_selection": None, "into": None}
     if row["kind"] == BulkActionKind.REPLAY:

@@ -14,7 +14,7 @@ coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = t.id), 0)
 SELECT t.*, $DIED_AGAIN AS died_again FROM weir.dead_letter_tasks AS t
 
 -- name: create_action
--- Write down a new action with its walk keys, its high-water mark and the most that it can find.
+-- Write down a new action with its walk keys, its high-water mark and the most letters that it can find.
 INSERT INTO weir.dead_letter_tasks (
     id, organization, project, environment, kind, state, dry_run, filter, rate_per_s,
     canary, canary_tolerance, canary_patience_ms, canary_state, patch,
@@ -37,7 +37,7 @@ VALUES (
 );
 
 -- name: create_log_replay
--- Write down a new replay from a log, with what it is about and how many messages its span holds.
+-- Write down a new replay from a log, with its selection and how many messages its span holds.
 INSERT INTO weir.dead_letter_tasks (
     id, organization, project, environment, kind, state, dry_run, filter, selection, rate_per_s,
     canary, canary_tolerance, canary_patience_ms, canary_state,
@@ -58,17 +58,17 @@ $ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;
 $ACTIONS WHERE $ENVIRONMENT ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: claim_action
--- Lock the live action that is due longest, or a given one; whoever holds the row does the next batch.
+-- Lock the live action that is due longest, or a given one; the runner that holds the row does the next batch.
 $ACTIONS
 WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
   AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
 ORDER BY next_at_ms
 LIMIT 1
--- Other runners skip the row instead of waiting for it. Keys may still refer to it.
+-- Other runners skip the row instead of waiting for it. NO KEY lets rows of other tables still refer to it.
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: save_action
--- Keep what a batch changed, in the transaction of the batch.
+-- Save the action after a batch, in the transaction of the batch.
 UPDATE weir.dead_letter_tasks
 SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
     canary_since_ms = %(canary_since_ms)s, lane = %(walked)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
@@ -95,7 +95,8 @@ SET state = %(state)s, next_at_ms = %(now_ms)s, finished_at_ms = %(finished_at_m
 WHERE $ENVIRONMENT AND id = %(id)s::uuid AND state = ANY(%(allowed)s::text[]);
 
 -- name: restart_action
--- Resume a redrive that its canary stopped: from the front, with a new canary and with its own letters that died again.
+-- Resume an action that its canary stopped, with a new canary. A redrive begins again, and also takes its own replays
+-- that died; a replay from a log keeps its cursor.
 UPDATE weir.dead_letter_tasks AS t
 SET state = 'running', next_at_ms = %(now_ms)s, finished_at_ms = NULL, note = NULL,
     canary_state = CASE WHEN canary > 0 THEN 'sending' ELSE canary_state END, canary_ids = '{}',

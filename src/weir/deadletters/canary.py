@@ -60,14 +60,14 @@ def too_deadly(action: BulkAction) -> str | None:
     return f"{died} of {done} replayed letters died again; at most {allowed} may"
 
 
-async def fates_of(connection: Connection, broker: Broker, action: BulkAction) -> Fates:
-    """Find out what became of the canaries, and write down those dead letters that were acknowledged.
+async def find_fates(connection: Connection, broker: Broker, action: BulkAction) -> Fates:
+    """Find out what became of the canaries, and mark the letters whose replays were acked.
 
     The broker is asked before the table. A replay that the broker does not hold any more has ended, and if it
     died, the mover stored it before the broker dropped it.
     """
     if action.into is not None:
-        return await _fates_in(action.environment.queue(action.into), connection, broker, action)
+        return await _find_fates_in(action.environment.queue(action.into), connection, broker, action)
     rows = await fetch(connection, DEAD_LETTERS["select_letters"], ids=list(action.canary_ids))
     letters = [letter_of(row) for row in rows]
     held = await _find_held(broker, letters)
@@ -80,8 +80,10 @@ async def fates_of(connection: Connection, broker: Broker, action: BulkAction) -
     return Fates(died=frozenset(died), acked=frozenset(acked), undecided=frozenset(undecided))
 
 
-async def _fates_in(queue: QueueRef, connection: Connection, broker: Broker, action: BulkAction) -> Fates:
-    """The same of a replay from a log, whose canaries are the messages that it sent into a queue."""
+async def _find_fates_in(
+    queue: QueueRef, connection: Connection, broker: Broker, action: BulkAction
+) -> Fates:
+    """The same for a replay from a log: its canaries are the messages that it sent into a queue."""
     flags = await broker.holds(queue, [MessageId(one) for one in action.canary_ids])
     held = {one for one, flag in zip(action.canary_ids, flags, strict=True) if flag}
     rows = await fetch(connection, DEAD_LETTERS["which_died"], ids=list(action.canary_ids))

@@ -1,4 +1,4 @@
-"""One batch of a cancellation: lists a page of messages of one state, and cancels those that are meant."""
+"""One batch of a cancellation: lists a page of messages of one state, and cancels the ones that are meant."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weir.model.names import QueueRef
 
 
 async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelection) -> Batch:
-    """Do the next batch. If one was done, but not saved, the next finds its messages gone and goes on."""
+    """Do the next batch. If a batch was done but not saved, the next one finds its messages gone."""
     key = action.walk_keys[action.walked]
-    # A state that is walked once more was counted the first time.
+    # A state that is walked a second time was counted the first time.
     again = WALK[key] in [WALK[before] for before in action.walk_keys[: action.walked]]
     if again and action.dry_run:
         return Batch(key_done=True)

@@ -1,8 +1,9 @@
-"""Copies deaths into the dead letter queues that have work to do or are popped, the oldest first.
+"""Copies deaths, the oldest first, into the dead letter queues that have an action or are popped.
 
 It is a loop of its own, so that the mover never waits for a queue that is full or out of reach. One number
-per consumer says how far its deaths are copied, saved in the transaction that sends them. If that is lost,
-the same copies go out again under the same ids and keys, and the queue drops them as duplicates.
+per consumer says how far its deaths are copied. The transaction that sends the copies saves it. If that
+transaction is lost, the same copies go out again under the same ids and keys, and the queue drops them as
+duplicates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 IDLE_S = 1.0
 MAX_BACKOFF_S = 10.0
 LOOK_AGAIN_S = 2.0
-"""When to look again whether somebody pops a dead letter queue, or whether a full one has room."""
+"""How long to wait before the next look at a dead letter queue that nobody pops, or that is full."""
 BATCH = 100
 """Letters per transaction. Each may have 1 MiB, and a batch is in memory."""
 MAX_WAITING = 10_000
@@ -46,7 +47,7 @@ class UncopiedDeaths:
     queue: QueueRef
     dead_letter_queue: QueueRef
     receives: bool
-    """Whether the dead letter queue has work to do, or was popped before."""
+    """Whether the dead letter queue has an action, or was popped before."""
 
 
 class DeadLetterCopier:
@@ -99,7 +100,7 @@ class DeadLetterCopier:
             return None
 
     async def _send(self, queue: QueueRef, letters: Sequence[DeadLetter]) -> int:
-        """Put copies into the queue; return how many went in before the first that did not."""
+        """Put copies into the queue; return how many went in before the first refusal."""
         if not letters:
             return 0
         # Gates keep the order of producers, who have nothing to do with these messages.
@@ -136,7 +137,10 @@ def _uncopied(row: Row) -> UncopiedDeaths:
 
 
 async def _begin(connection: Connection, uncopied: UncopiedDeaths, *, popped: bool) -> int | None:
-    """Lock the queue's progress, and begin it if need be; None while another process copies."""
+    """Lock the consumer's progress, and create it if need be; return the last arrival that was copied.
+
+    None while another process copies.
+    """
     name = uncopied.dead_letter_queue.queue
     await execute(
         connection,

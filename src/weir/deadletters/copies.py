@@ -56,7 +56,7 @@ def copy_id_of(dead_letter_id: str, *, died_at_ms: int) -> str:
 
 
 def copied_from(message_id: str, headers: Mapping[str, str]) -> str | None:
-    """The dead letter that a message is a copy of. Producers can write headers but not choose ids."""
+    """The dead letter that a message is a copy of. Producers can write headers too, so the id must agree."""
     claimed = headers.get(DEAD_LETTER, "")
     try:
         expected = copy_id_of(str(UUID(claimed)), died_at_ms=UUID(message_id).int >> 80)
@@ -74,7 +74,7 @@ def _payload(dead_letter: DeadLetter) -> bytes:
 
 
 def _document(original: bytes, dead_letter: DeadLetter, *, error: str) -> bytes:
-    """Joined as bytes, so that the original stays as it came, also with numbers of any size."""
+    """The payload of a copy, joined as bytes: the original stays as it came, also numbers of any size."""
     members = (
         (b"original_message", original),
         (b"failed_at", orjson.dumps(_moment(dead_letter.died_at_ms))),
@@ -89,7 +89,7 @@ def _object(*members: tuple[bytes, bytes]) -> bytes:
 
 
 def _original_message(dead_letter: DeadLetter) -> bytes:
-    """The payload if it is a JSON object; any other one, and that of a webhook, as the member `payload`."""
+    """A JSON object as it is. Any other payload, and that of a webhook, becomes the member `payload`."""
     payload, headers = dead_letter.payload, dead_letter.headers
     text = _json_text(payload, headers.get(CONTENT_TYPE, "application/json"))
     if HOOK not in headers and text is not None and text.startswith(b"{"):
@@ -123,7 +123,7 @@ def _other_body(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
-    """The other members that expressions of a queue see of a message that a webhook received."""
+    """The other members of a message that a webhook received, as the expressions of a queue see them."""
     headers = dead_letter.headers
     received_at_ms, webhook = receipt_of(headers)
     sent = {name: value for name, value in sent_headers(headers).items() if name not in LINEAGE}
@@ -136,7 +136,7 @@ def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _with_original_headers(headers: dict[str, str], dead_letter: DeadLetter) -> dict[str, str]:
-    """Add the original's headers if there is room; those that a webhook received are in the payload."""
+    """Add the original's headers if they fit; the headers that a webhook received are in the payload."""
     if HOOK in dead_letter.headers:
         return headers
     own = {name: value for name, value in dead_letter.headers.items() if name not in LINEAGE}

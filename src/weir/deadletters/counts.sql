@@ -34,7 +34,7 @@ WHERE s.consumer_key = locked.consumer_key
 RETURNING s.consumer_key;
 
 -- name: count_missing
--- Count the consumers that have no row yet; a row that somebody else makes meanwhile is left to them.
+-- Count the consumers that have no row yet; a row that another transaction adds at the same time stays as it is.
 INSERT INTO weir.dlq_summary (consumer_key, $SUMMARY_NAMES, dead_count, last_checked_at_ms)
 SELECT consumer_key, $SUMMARY_NAMES, $COUNTED, %(now_ms)s
 FROM weir.consumers AS c
@@ -92,7 +92,7 @@ JOIN unnest(%(consumers)s::bigint[], %(fingerprints)s::text[]) AS w (consumer_ke
     USING (consumer_key, fingerprint);
 
 -- name: full_consumers
--- Those of some consumers that have as many groups as a consumer may have.
+-- The consumers among these that have as many groups as a consumer may have.
 SELECT consumer_key FROM weir.dead_letter_groups
 WHERE consumer_key = ANY(%(consumers)s::bigint[])
 GROUP BY consumer_key
@@ -147,7 +147,7 @@ SET LOCAL max_parallel_workers_per_gather = 0;
 SELECT * FROM weir.dlq_audits ORDER BY id DESC LIMIT 1;
 
 -- name: oldest_checked
--- All consumers; those that were checked longest ago come first.
+-- All consumers, the one that was checked longest ago first.
 SELECT consumer_key, dead_count FROM weir.dlq_summary ORDER BY last_checked_at_ms, consumer_key;
 
 -- name: recount_consumer
@@ -172,7 +172,7 @@ INSERT INTO weir.dlq_audits (started_at_ms, finished_at_ms, consumers, letters, 
 VALUES (%(started_at_ms)s, %(finished_at_ms)s, %(consumers)s, %(letters)s, %(drift)s);
 
 -- name: trim_audits
--- Keep the newest thousand.
+-- Delete all but the newest thousand audits.
 DELETE FROM weir.dlq_audits WHERE id < (SELECT max(id) - 1000 FROM weir.dlq_audits);
 
 -- name: forget_replayed

@@ -25,7 +25,7 @@ _UNTOLD = {
     (False, True): "failed without an error text",
     (False, False): "failed without an error text",
 }
-"""By whether it expired, and whether it was ever attempted."""
+"""Texts for letters without an error, by whether the message expired and whether it was ever attempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Position:
     """A place in the original order: when the first message of a line of replays was enqueued, and its id.
 
     Replays share the millisecond in which they are enqueued, and their ids are hashes. So their own time and
-    id do not tell the order of a key; those of the first message do.
+    id do not tell the order of a key; the time and id of the first message do.
     """
 
     enqueued_at_ms: int = LAST_MS
@@ -72,12 +72,12 @@ class DeadLetter:
 
     @property
     def dead(self) -> bool:
-        """Whether it was not replayed yet, and counts."""
+        """Whether it was not replayed yet, and so counts as dead."""
         return self.replayed_at_ms is None
 
     @property
     def error_text(self) -> str:
-        """The error; if the handler gave none, the little that is known."""
+        """The error; if the handler gave none, a text that says what is known."""
         return self.error or _UNTOLD[self.reason == DeathReason.EXPIRED, self.attempts > 0]
 
     @property
@@ -94,7 +94,7 @@ _COLUMNS = tuple(
 
 
 def envelope_of(message: DeadMessage) -> str:
-    """Everything of a message but its payload, as ASCII JSON, which is exact for any text, also with NUL."""
+    """The headers, key, priority and idempotency key as ASCII JSON, which is exact for any text, also NUL."""
     members = {name: getattr(message, name) for name in _ENVELOPE}
     return json.dumps(members | {"headers": dict(message.headers)})
 
@@ -125,7 +125,7 @@ async def read_letters(database: Database, ids: Iterable[str]) -> list[DeadLette
 
 
 async def lock_letters(connection: Connection, ids: Sequence[str]) -> list[DeadLetter]:
-    """Lock those of these letters that are still dead until the transaction ends; in their original order."""
+    """Lock the letters that are still dead until the transaction ends; return them in original order."""
     rows = await fetch(connection, DEAD_LETTERS["lock_letters"], ids=list(ids))
     return [letter_of(row) for row in rows]
 

@@ -27,7 +27,7 @@ SET dead_letter_queue = excluded.dead_letter_queue,
 WHERE p.dead_letter_queue <> excluded.dead_letter_queue OR (excluded.popped AND NOT p.popped);
 
 -- name: lock_copying
--- Lock the progress of a consumer's copies, unless another process copies; up to which arrival they are copied.
+-- Lock the progress of a consumer's copies, unless another process copies; return the last arrival copied.
 SELECT copied_to FROM weir.dead_letter_copies WHERE consumer_key = %(consumer)s FOR UPDATE SKIP LOCKED;
 
 -- name: save_copied
@@ -44,7 +44,7 @@ WHERE s.spec #>> '{delivery,dead_letter_queue}' IS NOT NULL
 ORDER BY c.consumer_key;
 
 -- name: delete_aged
--- Delete those of a consumer's oldest dead letters that died before a moment; return counts by group.
+-- Look at a consumer's oldest dead letters and delete the ones that died before a moment; return counts by group.
 WITH oldest AS (
     SELECT id, died_at_ms FROM weir.dead_letters
     WHERE consumer_key = %(consumer)s AND replayed_at_ms IS NULL

@@ -61,7 +61,7 @@ SELECT last.position_ms, last.position_id, (SELECT count(*) FROM win) AS scanned
 FROM last LEFT JOIN tally ON true
 
 -- name: insert_letters
--- Store a batch of deaths; return those that were not stored before.
+-- Store a batch of deaths; return the ids that were not stored before.
 INSERT INTO weir.dead_letters (
     id, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts,
     reason, error, payload, envelope, replay_of, origin_enqueued_at_ms, origin_id
@@ -93,7 +93,7 @@ WHERE l.id = ANY(%(ids)s::uuid[])
 ORDER BY $ORIGIN_MS, $ORIGIN_ID;
 
 -- name: next_deaths
--- The next whole letters of a consumer after an arrival that are still dead, in the order of their deaths.
+-- The next whole letters of a consumer after an arrival that are still dead, in the order of arrival.
 $WHOLE_LETTERS
 WHERE l.consumer_key = %(consumer)s AND l.replayed_at_ms IS NULL AND l.seq > %(after)s
 ORDER BY l.seq
@@ -121,11 +121,11 @@ WHERE l.id = r.id AND l.replayed_at_ms IS NULL
 RETURNING l.id, l.consumer_key, l.group_key;
 
 -- name: mark_died_again
--- Say that the replays of these letters died; waits while the redrive that sent them holds their rows.
+-- Mark that the replays of these letters died. It waits while the redrive that sent them has their rows locked.
 UPDATE weir.dead_letters SET replay_result = 'died' WHERE id = ANY(%(ids)s::uuid[]);
 
 -- name: mark_results
--- Say that the replays of these letters were acknowledged, unless more is known.
+-- Mark that the replays of these letters were acked, unless their result is known already.
 UPDATE weir.dead_letters SET replay_result = 'acked'
 WHERE id = ANY(%(ids)s::uuid[]) AND replay_result IS NULL;
 
@@ -146,15 +146,16 @@ $WINDOW WHERE consumer_key = %(walk_key)s AND $NEXT_AFTER;
 $WINDOW WHERE group_key = %(walk_key)s AND $NEXT_AFTER;
 
 -- name: purge_by_consumer
--- Delete those of a consumer's next dead letters that a filter admits; return counts by group and the last position.
+-- Look at a consumer's next dead letters and delete the ones that a filter admits; return counts by group and the
+-- last position.
 $PURGE_WINDOW WHERE consumer_key = %(walk_key)s AND $NEXT_AFTER $PURGE_ADMITTED;
 
 -- name: purge_by_group
--- Delete those of a group's next dead letters that a filter admits; return counts and the last position.
+-- Look at a group's next dead letters and delete the ones that a filter admits; return counts and the last position.
 $PURGE_WINDOW WHERE group_key = %(walk_key)s AND $NEXT_AFTER $PURGE_ADMITTED;
 
 -- name: which_died
--- Those of some ids that are dead letters, whatever was done about them since.
+-- The ids among these that are dead letters, still dead or replayed since.
 SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]);
 
 -- name: try_lock
@@ -167,7 +168,7 @@ SELECT batch, message_ids FROM weir.mover_checkpoints
 WHERE shard = %(shard)s AND batch IS DISTINCT FROM %(known)s::uuid;
 
 -- name: save_batch
--- Remember what was stored, in the transaction that stores it.
+-- Remember which batch was stored, in the transaction that stores it.
 INSERT INTO weir.mover_checkpoints (shard, batch, message_ids, moved_at_ms)
 VALUES (%(shard)s, %(batch)s, %(ids)s::uuid[], %(now_ms)s)
 ON CONFLICT (shard) DO UPDATE

@@ -1,4 +1,4 @@
-"""Reads the whole table in parts from synchronous code: each range of arrivals is a stream of its own."""
+"""Reads all dead letters in parts from synchronous code: each range of arrivals is a stream of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tells groups that a member died: pushes the call that a group names for that, once per group.
+"""Tells groups of tasks that a member died: pushes the call that a group names for that, once per group.
 
-It runs while the mover holds the deaths, before they leave Redis, so a mover that dies does it again; the
-idempotency key makes it happen once.
+It runs before the deaths leave Redis. If the mover is killed, the next one pushes the same calls again, and
+their idempotency keys make them duplicates.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = structlog.get_logger("weir.deadletters")
 
 
 async def tell_groups(broker: Broker, messages: Sequence[DeadMessage]) -> None:
-    """Push the calls of groups whose members are among the dead."""
+    """Push the calls of the groups of tasks that have members among the dead."""
     for message in messages:
         if WORKFLOW in message.headers:
             await _tell(broker, message)
 
 
 async def _tell(broker: Broker, message: DeadMessage) -> None:
-    """A producer may have written anything into the payload, and one of them must not hold up the others."""
+    """Tell one group. A producer may have put anything into the payload; that must not stop the others."""
     try:
         group = orjson.loads(message.payload)["workflow"]["group"]
         if group is None or group["failed"] is None:

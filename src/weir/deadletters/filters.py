@@ -75,7 +75,7 @@ def compile_known(
 
 
 def _unknown_name(expression: Expression, variables: Mapping[str, Type]) -> str | None:
-    """A name without a meaning; the name of a comprehension is known only within it."""
+    """A name that is not a variable, or None. The name that a comprehension binds is known only within it."""
     names = expression.variables - variables.keys()
     if nowhere := names - set(expression.comprehensions):
         return min(nowhere)
@@ -90,7 +90,7 @@ def _unknown_name(expression: Expression, variables: Mapping[str, Type]) -> str 
 
 
 def check_boolean(text: str, variables: Mapping[str, Type] = VARIABLES) -> None:
-    """Refuse an expression that is neither true nor false, whatever its variables are."""
+    """Refuse an expression that can be neither true nor false, whatever its variables are."""
     try:
         kind = infer(text, variables)
     except TypeMistake:

@@ -45,7 +45,7 @@ class Fingerprint:
 
 @lru_cache(maxsize=16_384)
 def fingerprint(error: str, *, reason: str) -> Fingerprint:
-    """The group of an error; without a text, the reason of death stands for it."""
+    """The fingerprint of an error; if its text is empty, the fingerprint of the reason of death."""
     template = normalise(error) or f"({reason})"
     digest = hashlib.blake2b(template.encode("utf-8", "replace"), digest_size=8)
     return Fingerprint(value=digest.hexdigest(), template=template)

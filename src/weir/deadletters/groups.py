@@ -1,6 +1,6 @@
 """Groups of errors that look alike: one row per consumer and fingerprint, updated with every death.
 
-The list reads these rows alone, so it takes as long for 23 million letters as for 23.
+The list reads only these rows, so it takes as long for 23 million letters as for 23.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weir.deadletters.queries import COUNTS
 from weir.model.names import EnvironmentRef
 
 MAX_GROUPS = 10_000
-"""Groups per consumer. Errors that defy grouping must not fill the table; `OTHER` takes what comes after."""
+"""Groups per consumer. Errors that all differ must not fill the table; `OTHER` takes the errors beyond."""
 OTHER = Fingerprint(value="other", template="(more kinds of errors than are kept apart)")
 
 GroupKeys = dict[tuple[int, str], int]
@@ -24,7 +24,7 @@ GroupKeys = dict[tuple[int, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A death, as far as its group counts it."""
+    """The part of a death that its group needs."""
 
     message_id: str
     consumer_key: int
@@ -146,6 +146,7 @@ def _group(row: Row) -> Group:
         total_count=int(row["total_count"]),
         first_seen_ms=row["first_seen_ms"],
         last_seen_ms=row["last_seen_ms"],
+        # Heat halves every hour, so at a steady rate it settles at rate / ln 2.
         rate_per_h=round(row["heat"] * math.log(2), 2),
         queues=tuple(row["queues"]),
         sample_id=str(row["sample_id"]),

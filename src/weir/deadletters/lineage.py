@@ -1,4 +1,4 @@
-"""The lineage of replays: the id of a replay follows from its dead letter's id, and its headers name it."""
+"""The lineage of replays: a replay's id follows from its letter's id, and its headers name the letter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replay_key_of(letter_id: str) -> str:
 
 
 def replay_headers(dead_letter: DeadLetter, action_id: str | None) -> dict[str, str]:
-    """The headers of a replay: the letter's own, and those that the mover reads if it dies again.
+    """The headers of a replay: the letter's own, and headers that the mover reads if the replay dies too.
 
     The lineage of an earlier replay is removed, or a death would still count for that earlier redrive.
     """

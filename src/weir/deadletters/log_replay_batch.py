@@ -1,7 +1,7 @@
 """One batch of a replay from a log: reads a window, picks the messages that are meant, and sends them.
 
 Ids and idempotency keys follow from the bulk action and the message. If a batch went out and was not saved,
-the next try sends the same messages under the same keys, and the queue knows them as duplicates. So nothing
+the next try sends the same messages under the same keys, and the queue drops them as duplicates. So nothing
 is sent twice, for as long as the queue remembers idempotency keys.
 """
 
@@ -37,7 +37,7 @@ LANDING_MS = 10 * SECOND_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picked:
-    """The messages of a window that are meant, and how many of it were skipped."""
+    """The messages of a window that are meant, and how many others were skipped."""
 
     messages: list[LoggedMessage]
     skipped: int = 0
@@ -61,7 +61,7 @@ async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, 
     )
     problem = f"{amount(missing, 'message')} that ended in the span are not in the log" if missing else None
     if not window:
-        # The place stays, so that a replay that its canary stopped does not begin again.
+        # The cursor stays: a replay that its canary stopped does not begin again when it is resumed.
         return Batch(key_done=True, cursor=action.cursor, problem=problem)
     picked = _pick(selection, window)
     taken = picked.messages[: _most(action)]
@@ -91,7 +91,7 @@ async def _look_first(
 
 
 def _pick(selection: LogSelection, window: Sequence[LoggedMessage]) -> _Picked:
-    """The messages that are meant and can be sent; one without answer or payload is skipped."""
+    """The messages that are meant and can be sent; a message without an answer or a payload is skipped."""
     holds = selection.predicate()
     meant, skipped, problem = [], 0, None
     for message in window:
@@ -213,7 +213,7 @@ def _reached(window: Sequence[LoggedMessage], last: LoggedMessage, taken: Sequen
 
 
 def _window(action: BulkAction, selection: LogSelection) -> int:
-    """How many messages to read; without an expression no more than are sent."""
+    """How many messages to read; without an expression, no more than the batch may send."""
     return MAX_BATCH if action.dry_run or selection.expression is not None else _most(action)
 
 

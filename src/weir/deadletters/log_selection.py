@@ -42,12 +42,12 @@ class LogSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSelection:
-    """Messages of one log that ended in a span; all that is given must hold."""
+    """Messages of one log that ended in a span. Every condition that is given must hold."""
 
     queue: str
     from_ms: int = 0
     to_ms: int = MAX_TIME_MS
-    """It ended before this. A replay takes nothing that ended after it was asked for, so it ends."""
+    """The end of the span. A replay takes no message that ended after it was asked for, so it ends."""
     key: str | None = None
     expression: str | None = None
     """CEL over `VARIABLES`."""
@@ -78,7 +78,7 @@ class LogSelection:
         return holds
 
     def described(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The conditions that are given."""
         asked = {name: value for name, value in asdict(self).items() if value is not None}
         return {name: value for name, value in asked.items() if value not in (0, MAX_TIME_MS)}
 

@@ -16,9 +16,9 @@ log = structlog.get_logger(__name__)
 async def repeat(
     step: Callable[[], Awaitable[object]], *, idle_s: float, longest_s: float | None = None, waits: str
 ) -> None:
-    """Do a step for ever, and pause after each that returns nothing, as there is no more to do now.
+    """Do a step for ever. Pause after a step that returns nothing: there is no more to do now.
 
-    After an error the loop logs what `waits`, and the pauses grow up to `longest_s`, if that is given.
+    After an error the loop logs what has to wait (`waits`), and the pauses grow up to `longest_s`, if given.
     """
     backoff = Backoff(first_s=idle_s, longest_s=longest_s or idle_s)
     failures = 0

@@ -1,4 +1,4 @@
-"""Which messages of a queue a cancellation is about: those of some states that match a filter."""
+"""Which messages of a queue a cancellation is about: messages of some states that match a filter."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ WALK = (
     MessageState.RETRYING,
     MessageState.READY,
 )
-"""The order in which states are walked: messages go on into states that come later."""
+"""The order in which states are walked: a message that moves on gets into a state that comes later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSelection:
-    """All that is given must hold."""
+    """Messages of one queue. Every condition that is given must hold."""
 
     queue: str
     state: MessageState | None = None
-    """None: whatever state it is in."""
+    """None: any state."""
     key: str | None = None
     header: tuple[str, str] | None = None
     text: str | None = None
     older_than_ms: int | None = None
-    """How long ago it was enqueued at least, when the cancellation was asked for."""
+    """The least time since the message was enqueued, when the cancellation was asked for."""
     enqueued_to_ms: int = MAX_TIME_MS
     """Set when the cancellation begins: it takes nothing that was enqueued later, so it comes to an end."""
 
@@ -60,7 +60,7 @@ class MessageSelection:
         return list(range(len(WALK))) if self.state is None else [WALK.index(self.state)]
 
     def described(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The conditions that are given."""
         return {
             name: value
             for name, value in asdict(self).items()

@@ -1,8 +1,8 @@
 """Carries the unmoved dead of each shard from Redis to PostgreSQL: in batches, once each, losing nothing.
 
 One transaction stores the letters, their groups and the summary, and a checkpoint that names the batch.
-Redis drops the batch only afterwards, so that a crash loses nothing. The next mover then drops what the
-checkpoint names before it takes more; so a letter that was purged meanwhile does not come back.
+Redis drops the batch only afterwards, so a crash loses nothing. After a crash the next mover first drops the
+batch that the checkpoint names. So a letter that was purged before that does not come back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from weir.model.message import DeadMessage
 IDLE_S = 0.2
 MAX_BACKOFF_S = 5.0
 MAX_KNOWN = 50_000
-"""Consumers, and groups, whose keys a mover keeps in memory; beyond it starts again with those of a batch."""
+"""How many keys of consumers, and of groups, a mover keeps in memory. At the limit it keeps only the keys of
+its newest batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ NOTHING = Moved(taken=0, stored=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDeaths:
-    """Keys that are committed, so that most batches need not ask for them."""
+    """Keys of consumers and groups that are committed: most batches need not ask PostgreSQL for them."""
 
     consumers: ConsumerKeys = field(default_factory=dict)
     groups: GroupKeys = field(default_factory=dict)
@@ -110,7 +111,7 @@ class Mover:
         return Moved(taken=len(messages), stored=stored.letters)
 
     async def _finish_last(self, connection: Connection, shard: int) -> None:
-        """Drop what the last mover of this shard stored, in case it was killed before it could."""
+        """Drop the last batch that was stored for this shard, in case its mover was killed before it did."""
         row = await fetch_one(
             connection, DEAD_LETTERS["last_batch"], shard=shard, known=self._dropped.get(shard)
         )
@@ -182,7 +183,7 @@ def _death(message: DeadMessage, consumers: ConsumerKeys) -> Death:
 async def _insert(
     connection: Connection, messages: Sequence[DeadMessage], deaths: Sequence[Death], keys: Sequence[int]
 ) -> list[int]:
-    """Insert the letters; return the indexes of those that were not stored before."""
+    """Insert the letters; return the indexes of the letters that were not stored before."""
     parents = [parent_of(message.message_id, message.headers) for message in messages]
     origins = await _find_origins(connection, messages, parents)
     rows = await fetch(
@@ -214,7 +215,7 @@ async def _find_origins(
     wanted = sorted({parent for parent in parents if parent is not None})
     known = await _read_origins(connection, wanted) if wanted else {}
     return [
-        # If the parent was deleted since, the headers of the replay still say its origin.
+        # If the parent was deleted since, the headers of the replay still name the origin.
         None if parent is None else known.get(parent) or origin_of(message.headers)
         for message, parent in zip(messages, parents, strict=True)
     ]
@@ -229,7 +230,7 @@ async def _read_origins(connection: Connection, dead_letter_ids: Sequence[str]) 
 
 
 async def _mark_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:
-    """Say of the letters that these were replays of that their replays died."""
+    """Mark the parents of these messages: their replays died."""
     parents = {parent_of(message.message_id, message.headers) for message in messages} - {None}
     if parents:
         await execute(

@@ -26,7 +26,7 @@ class Patch:
     def apply(self, letter: DeadLetter) -> bytes:
         """The patched payload; InvalidInput if there is no answer or it breaks the message type.
 
-        Objects are merged as JSON Merge Patch does: named members are set, null removes, the rest stays.
+        It merges objects as JSON Merge Patch does: null removes a member, any other value sets it.
         """
         answer = self.expression.evaluate(variables_of(letter, self.expression))
         patched = merged(payload_of(letter), answer)

@@ -20,8 +20,8 @@ def check_rate(rate_per_s: float | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendLimits:
-    """How fast a bulk action goes. A canary of N sends N, waits until each is acked or dead, and stops if too
-    many die. A purge sends nothing and has only a rate.
+    """How fast a bulk action goes. With a canary of N it first sends N messages, waits until each is acked or
+    dead, and stops if too many died. A purge sends nothing and has only a rate.
     """
 
     rate_per_s: float | None = None

@@ -5,7 +5,7 @@ letter's id. If the transaction is lost after the message went out, the next try
 and only the letter and the counts change. So nothing is replayed twice, for as long as the queue remembers
 idempotency keys.
 
-Replays pass closed gates, and order survives. A gate is closed while pushes of its partition wait in
+Replays pass closed gates and still keep the order. A gate is closed while pushes of its partition wait in
 PostgreSQL, so that later pushes stay behind them. A dead letter had its place in the queue before any push
 that still waits, so it may go in before them. Among letters, a batch is one call in their original order, and
 a bulk action does not move on past a letter that found no room.
@@ -28,8 +28,8 @@ from weir.model.ids import MessageId
 from weir.model.message import Enqueue, NewMessage, check_message
 
 GONE_OUT = frozenset((Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED))
-"""The message is in the queue. A reused key means that an earlier try went out with another patch, and its
-transaction was lost."""
+"""With these outcomes the message is in the queue. A reused key means that an earlier try went out with
+another patch, and its transaction was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Replays:
     replayed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     full: bool = False
-    """The queue had no room; letters in neither map still wait."""
+    """The queue had no room; letters in neither map were not sent."""
 
 
 async def send_replays(
@@ -51,14 +51,14 @@ async def send_replays(
     action_id: str | None = None,
     patch: Patch | None = None,
 ) -> Replays:
-    """Send locked letters of one queue back to it in the given order, and write down those that went out."""
+    """Send locked letters of one queue back to it in the given order, and mark the sent ones as replayed."""
     messages, skipped = _prepare(letters, action_id, patch)
     if not messages:
         return Replays(skipped=skipped)
     try:
         outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), entry=GateRule.PASS)
     except InvalidInput:
-        # Rare, so messages are checked one by one only after the queue refused one of them.
+        # This is rare, so messages are checked one by one only after the queue refused one of them.
         messages, refused = _sendable(messages)
         skipped |= refused
         if not refused:
@@ -82,7 +82,7 @@ def unsendable(
 
 
 async def delete(connection: Connection, letter_ids: Sequence[str], *, now_ms: int) -> int:
-    """Delete letters that are still dead, and their counts; return how many there were."""
+    """Delete letters that are still dead, and subtract them from the counts; return how many there were."""
     rows = await fetch(connection, DEAD_LETTERS["delete_letters"], ids=list(letter_ids))
     await count_gone(connection, rows, now_ms=now_ms)
     return len(rows)

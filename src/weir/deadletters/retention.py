@@ -38,7 +38,7 @@ class Limited:
 
 
 class DeadLetterRetention:
-    """Run one in every process; they take different letters."""
+    """Run one in every process; each takes other letters, because it skips locked ones."""
 
     def __init__(self, broker: Broker, database: Database, *, interval_s: float) -> None:
         self._broker = broker
@@ -54,7 +54,7 @@ class DeadLetterRetention:
         await repeat(step, idle_s=self._interval_s, waits="dead letters that are too old")
 
     async def round(self) -> int:
-        """Delete what is too old in every queue; return how many letters."""
+        """Delete the letters that are too old in every queue; return how many."""
         rows = await self._database.fetch(DEAD_LETTER_QUEUES["limited"])
         return sum([await self._clear(_limited(row)) for row in rows])
 

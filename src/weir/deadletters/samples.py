@@ -19,7 +19,7 @@ class LetterSample:
 
     letter: DeadLetter
     patched: bytes | None
-    """None without a patch, and if the patch has no answer for this letter."""
+    """None if there is no patch, or if the patch has no answer for this letter."""
     problem: str | None = None
 
 

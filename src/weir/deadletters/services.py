@@ -13,7 +13,7 @@ from weir.model.clock import Clock, SystemClock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterServices:
-    """What a process needs to answer questions about dead letters."""
+    """The parts that a process needs to answer requests about dead letters."""
 
     database: Database
     letters: DeadLetterStore
@@ -24,7 +24,7 @@ class DeadLetterServices:
 def open_dead_letters(
     database: Database, broker: Broker, *, clock: Clock | None = None
 ) -> DeadLetterServices:
-    """Connect the parts; nothing runs until the loops do."""
+    """Connect the parts. It starts none of the loops."""
     clock = clock or SystemClock()
     return DeadLetterServices(
         database=database,

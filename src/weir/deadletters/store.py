@@ -20,7 +20,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 
 
 class DeadLetterStore:
-    """Dead letters by queue. The letter of another queue is not found."""
+    """Dead letters by queue. A letter of another queue counts as not found."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -35,7 +35,7 @@ class DeadLetterStore:
         before: Position | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """A page of the queue's dead letters; those that were enqueued last come first."""
+        """A page of the queue's dead letters, the last enqueued first."""
         walk_key = await consumer_key(self._database, queue)
         query = "list_by_consumer"
         if walk_key is not None and fingerprint is not None:
@@ -101,7 +101,7 @@ class DeadLetterStore:
             if exhausted_only and not locked.exhausted:
                 raise Conflict(
                     f"`{letter.id}` died after {letter.attempts} of {letter.max_attempts} attempts; "
-                    "only letters that used them up are deleted unless you insist"
+                    "a letter that did not use them up is deleted only with `force`"
                 )
             await delete(connection, [letter.id], now_ms=self._clock.now_ms())
             await self._record(connection, letter, by, "dlq.delete")

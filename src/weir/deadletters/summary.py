@@ -63,7 +63,7 @@ async def count_gone(connection: Connection, rows: Sequence[Row], *, now_ms: int
 
 
 async def change_summary(connection: Connection, deltas: Mapping[int, int], *, now_ms: int) -> None:
-    """Change the consumers' counts. A missing row is counted afresh and includes the caller's changes."""
+    """Change the consumers' counts. A missing row is counted from the letters, as the caller changed them."""
     wanted = _sorted(deltas)
     if not wanted:
         return

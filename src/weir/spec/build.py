@@ -66,7 +66,7 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
 
 
 def _history(section: SpecSection, default: int) -> int:
-    """One in how many lives is kept: `all` is 1, `none` is 0."""
+    """N if one in N lives is kept: 1 for `all`, 0 for `none`."""
     kinds = (ValueKind.WORD, ValueKind.STRING, ValueKind.SHARE)
     value = section.scalar("history", kinds, expected="`all`, `none` or a share such as `1 in 10`")
     if value is None:
@@ -82,7 +82,7 @@ def _history(section: SpecSection, default: int) -> int:
 
 
 def _log_ms(section: SpecSection, history: int) -> int | None:
-    """How long the log keeps messages; it needs the lives of all of them."""
+    """How long the log keeps messages; a log needs the life of every message."""
     log_ms = section.duration_ms("log", at_least_ms=MIN_LOG_MS)
     if log_ms is not None and history != 1:
         section.notes.add(log_needs_lives(history), section.notes.spans[(*section.path, "log")])

@@ -43,16 +43,16 @@ def _timing(section: SpecSection, entry: SyntaxEntry) -> Timing:
         notes.add("a schedule needs either `cron` or `every`; give one of them", span)
     if zone is not None and "cron" not in written:
         notes.add("`timezone` belongs to `cron`; an interval needs none", notes.spans[(*path, "timezone")])
-    elif zone is not None and not _noted(notes, (*path, "timezone"), partial(check_timezone, zone)):
+    elif zone is not None and not _run_check(notes, (*path, "timezone"), partial(check_timezone, zone)):
         zone = None
     timezone = zone or Timing().timezone
     if cron is not None:
-        _noted(notes, (*path, "cron"), partial(check_cron, cron, timezone))
+        _run_check(notes, (*path, "cron"), partial(check_cron, cron, timezone))
     return Timing(cron=cron, every_ms=every_ms, timezone=timezone)
 
 
-def _noted(notes: Notes, path: tuple[str, ...], check: Callable[[], None]) -> bool:
-    """Whether a check passes; its mistake is noted at the place of the property."""
+def _run_check(notes: Notes, path: tuple[str, ...], check: Callable[[], None]) -> bool:
+    """Run a check and return whether it passes; note its mistake at the position of the property."""
     try:
         check()
     except (InvalidInput, TooLarge) as error:
@@ -72,7 +72,7 @@ def _payload(section: SpecSection) -> object:
     for message, span in found.mistakes:
         section.notes.add(message, span)
     if not found.mistakes:
-        _noted(section.notes, (*section.path, "payload"), partial(check_payload, found.value))
+        _run_check(section.notes, (*section.path, "payload"), partial(check_payload, found.value))
     return found.value
 
 

@@ -38,7 +38,7 @@ class Expression:
 
     text: str
     variables: frozenset[str]
-    """Every name in it, also those that its comprehensions bind."""
+    """Every name in it, also the names that its comprehensions bind."""
     functions: frozenset[str]
     comprehensions: tuple[str, ...]
     """The name that each comprehension binds."""
@@ -119,7 +119,7 @@ def _context(compiled: Expression | CompiledMapping, variables: Mapping[str, Any
     context = cel.Context(
         variables={name: variables[name] for name in compiled.variables if name in variables}
     )
-    # Only what is called: the whole library took 16 us per context, and most expressions call nothing.
+    # Only functions that are called: the library took 16 us per context, and most expressions call none.
     for name, call in compiled.library.items():
         context.add_function(name, call)
     return context

@@ -32,16 +32,16 @@ def formatted(document: Document) -> str:
     breaks = [offset for offset, char in enumerate(document.text) if char == "\n"]
     writer = _Writer(document, breaks=breaks)
     app = document.app
-    writer.comments_before(app.key_span.start, depth=0)
-    writer.blank_before(app.key_span.line)
+    writer.write_comments_before(app.key_span.start, depth=0)
+    writer.write_blank_before(app.key_span.line)
     name = _value(app.label) if app.label else '""'
     if app.body or writer.comments_left(app.span.end):
-        writer.line(0, f"app {name} {{", app.key_span.line)
-        writer.body(app, 1)
-        writer.line(0, "}", writer.end_line(app))
+        writer.write_line(0, f"app {name} {{", app.key_span.line)
+        writer.write_body(app, 1)
+        writer.write_line(0, "}", writer.end_line(app))
     else:
-        writer.line(0, f"app {name} {{}}", app.key_span.line)
-    writer.comments_before(len(document.text) + 1, depth=0)
+        writer.write_line(0, f"app {name} {{}}", app.key_span.line)
+    writer.write_comments_before(len(document.text) + 1, depth=0)
     return "\n".join(writer.lines) + "\n"
 
 
@@ -56,11 +56,11 @@ class _Writer:
     breaks: list[int] = field(default_factory=list)
     """The offsets of the line breaks in the source."""
 
-    def line(self, depth: int, text: str, source_line: int) -> None:
+    def write_line(self, depth: int, text: str, source_line: int) -> None:
         self.lines.append(INDENT * depth + text)
         self.last_line = source_line
 
-    def blank_before(self, source_line: int) -> None:
+    def write_blank_before(self, source_line: int) -> None:
         opened = self.lines and self.lines[-1].endswith("{")
         if self.lines and not opened and source_line > self.last_line + 1:
             self.lines.append("")
@@ -69,7 +69,7 @@ class _Writer:
         comments = self.document.comments
         return self.at < len(comments) and comments[self.at].span.start < end
 
-    def comments_before(self, start: int, *, depth: int) -> None:
+    def write_comments_before(self, start: int, *, depth: int) -> None:
         """Write the comments up to an offset, each at the end of its line or on a line of its own."""
         while self.comments_left(start):
             comment = self.document.comments[self.at]
@@ -77,29 +77,29 @@ class _Writer:
             if comment.span.line == self.last_line and self.lines and not _is_comment(self.lines[-1]):
                 self.lines[-1] += f"  {comment.text}"
             else:
-                self.blank_before(comment.span.line)
-                self.line(depth, comment.text, comment.span.line)
+                self.write_blank_before(comment.span.line)
+                self.write_line(depth, comment.text, comment.span.line)
 
-    def body(self, entry: SyntaxEntry, depth: int) -> None:
+    def write_body(self, entry: SyntaxEntry, depth: int) -> None:
         for item in entry.body or ():
-            self.comments_before(item.key_span.start, depth=depth)
-            self.item(item, depth)
-        self.comments_before(entry.span.end, depth=depth)
+            self.write_comments_before(item.key_span.start, depth=depth)
+            self.write_item(item, depth)
+        self.write_comments_before(entry.span.end, depth=depth)
 
-    def item(self, item: SyntaxEntry, depth: int) -> None:
-        self.blank_before(item.key_span.line)
+    def write_item(self, item: SyntaxEntry, depth: int) -> None:
+        self.write_blank_before(item.key_span.line)
         short = self.short(item, depth)
         if short is None:
-            self.line(depth, _head(item) + " {", self.head_line(item))
-            self.body(item, depth + 1)
-            self.line(depth, "}", self.end_line(item))
+            self.write_line(depth, _head(item) + " {", self.head_line(item))
+            self.write_body(item, depth + 1)
+            self.write_line(depth, "}", self.end_line(item))
             return
-        # A comment inside what becomes one line moves above it.
-        for comment in self.inner_comments(item):
-            self.line(depth, comment.text, item.key_span.line - 1)
-        self.line(depth, short, self.end_line(item))
+        # A comment inside an item that becomes one line moves above that line.
+        for comment in self.take_inner_comments(item):
+            self.write_line(depth, comment.text, item.key_span.line - 1)
+        self.write_line(depth, short, self.end_line(item))
 
-    def inner_comments(self, item: SyntaxEntry) -> list[Comment]:
+    def take_inner_comments(self, item: SyntaxEntry) -> list[Comment]:
         found = []
         while self.comments_left(item.span.end):
             found.append(self.document.comments[self.at])

@@ -11,7 +11,7 @@ _WORDS = {"all": 1, "none": 0}
 
 
 def read_history(text: str) -> int | None:
-    """One in how many lives is kept, 0 for none; None if the text does not say it."""
+    """N if the text says that one in N lives is kept, 0 for `none`; None if the text says something else."""
     if text in _WORDS:
         return _WORDS[text]
     share = _SHARE.fullmatch(text)
@@ -19,7 +19,7 @@ def read_history(text: str) -> int | None:
 
 
 def history_text(history: int) -> str:
-    """The same in words."""
+    """The text for a history, which `read_history` reads again."""
     return {1: "all", 0: "none"}.get(history, f"1 in {history}")
 
 

@@ -44,7 +44,7 @@ _MACROS = {"all": BOOL, "exists": BOOL, "exists_one": BOOL, "map": None, "filter
 
 
 class TypeMistake(Exception):
-    """A mistake and its offset in the expression. It never leaves `spec`, so the tree does not have it."""
+    """A mistake and its offset in the expression. Every caller catches it, so it is not in the error tree."""
 
     def __init__(self, message: str, offset: int, hint: str = "", length: int = 1) -> None:
         super().__init__(message)

@@ -38,7 +38,7 @@ class Retention:
     """None if the spec has none. For a dead letter queue it also limits how long its dead letters are kept. A
     default must not delete dead letters, so the default is not stored here."""
     max_depth: int | None = None
-    """With this many waiting messages the queue refuses new ones. It never deletes messages for it."""
+    """With this many waiting messages the queue refuses new ones. It never deletes messages to make room."""
 
     @property
     def message_age_ms(self) -> int:
@@ -85,7 +85,7 @@ class MapToCommand:
     command: str
     inputs: Mapping[str, str] = field(default_factory=dict)
     then: EnqueueTo | None = None
-    """Where the message goes once the command is done; these inputs may use its `result` too."""
+    """Where the message goes once the command is done; its inputs may also use the command's `result`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +101,11 @@ class DeliverTo:
 
 Action = MapToCommand | DeliverTo | EnqueueTo
 RESULT = "result"
-"""What a command returned, in the inputs of the `enqueue` behind it."""
+"""The name of a command's return value in the inputs of the `enqueue` that follows it."""
 
 
 def chain_of(action: Action | None) -> EnqueueTo | None:
-    """Where messages go next: at once, or after a command."""
+    """The `enqueue` of an action, which runs at once or after a command; None if it has none."""
     if isinstance(action, MapToCommand):
         return action.then
     return action if isinstance(action, EnqueueTo) else None
@@ -127,7 +127,7 @@ class QueueSpec:
     idempotency_window_ms: int = DAY_MS
     trace: TraceMode = TraceMode.LINK
     history: int = 1
-    """The lives of one in so many messages are kept: 1 keeps all, 0 none."""
+    """One in this many lives of messages is kept: 1 keeps all, 0 keeps none."""
     log_ms: int | None = None
     """How long the queue's log keeps each message after its end, with its payload; None keeps no log."""
     message_type: tuple[MessageField, ...] = ()
@@ -211,7 +211,7 @@ class Timing:
     cron: str | None = None
     every_ms: int | None = None
     timezone: str = "UTC"
-    """Of `cron`; an interval needs none."""
+    """The time zone of `cron`; an interval needs none."""
 
 
 class MissedTicks(StrEnum):

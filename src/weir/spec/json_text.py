@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# As the grammar has them. A text escapes only what cannot stand in a line of its own.
+# The words of the grammar, and the characters that a quoted text must escape.
 _WORD = re.compile(r"[^\W\d][\w-]*")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -62,5 +62,5 @@ def _quoted(text: str) -> str:
 
 
 def _code(char: str) -> str:
-    """A character that does not print, as the text reads it back."""
+    """The escape of a character that does not print; above U+FFFF there is none, and the character stays."""
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else char

@@ -31,8 +31,8 @@ MAX_BYTES = 1024 * 1024
 # How deep brackets may nest in an expression: the pattern is written out once per level.
 MAX_BRACKETS = 12
 
-# Lark's callback gets only the token, and one parser serves all threads: the context tells whose comment it
-# is.
+# Lark's callback gets only the token, and one parser serves all threads. So the context tells which text a
+# comment belongs to.
 _comments: ContextVar[list[Comment]] = ContextVar("comments")
 _TEXT = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")

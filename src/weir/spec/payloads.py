@@ -8,7 +8,7 @@ from typing import Any
 from weir.errors import InvalidInput, TooLarge
 
 MAX_BYTES = 64 << 10
-"""It stands in each revision of its spec. Larger work belongs behind a name in the payload."""
+"""Every revision of the spec holds the payload. Keep larger data elsewhere, and name it in the payload."""
 MAX_DEPTH = 32
 
 

@@ -180,7 +180,7 @@ def _narrowed(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
     for field in new.message_type:
         earlier = before.get(field.name)
         if earlier is None:
-            # A message without a field of type json is taken, with null.
+            # A message that lacks a field of type json is accepted, with null.
             broken = not field.optional and parse_type(field.type) != ANY
         else:
             one, other = parse_type(earlier.type), parse_type(field.type)

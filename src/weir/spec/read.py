@@ -173,7 +173,7 @@ class SpecSection:
         return str(value.value)
 
     def finish(self) -> None:
-        """Note the entries that do not belong here, and those that come twice."""
+        """Note the entries that do not belong here, and the entries that come twice."""
         for entry in self._entries:
             if entry.key not in self._asked:
                 self.notes.add(

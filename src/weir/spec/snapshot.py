@@ -48,8 +48,8 @@ def snapshot_of(
 ) -> SpecSnapshot:
     """The snapshot of these apps.
 
-    `owners` says which environment has each short address; without it the first one has it. `queues` are the
-    stored definitions; without them the apps' own queues are taken.
+    `owners` says which environment has each short address; without it, the first environment with such a
+    webhook has it. `queues` are the stored definitions; without them the apps' own queues are taken.
     """
     hooks_by_environment = {
         (environment, webhook.name): Hook(environment=environment, webhook=webhook)

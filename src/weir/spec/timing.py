@@ -3,10 +3,10 @@
 Ticks are milliseconds since the epoch. `every` counts from the epoch, so the ticks do not depend on when the
 schedule was made or which process asks.
 
-Days on which clocks change follow cronsim, which follows Debian's cron. A cron with a fixed hour ticks once
-on each of them: a time that is left out ticks at the moment of the jump, and of a time that comes twice the
-first counts. A cron whose minute or hour begins with `*` follows the time that passes: it ticks in both of
-two equal hours, and not in one that is left out.
+On days on which clocks change, ticks follow cronsim, which follows Debian's cron. A cron with a fixed hour
+ticks once on such a day: at the moment of the jump if the clock skips its time, and the first time if its
+time comes twice. A cron whose minute or hour begins with `*` follows the time that passes: it ticks in both
+of two equal hours, and not in an hour that the clock skips.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MAX_CRON = 200
 FIELDS = "minute, hour, day of the month, month, day of the week"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2024, 1, 1, tzinfo=UTC)
-"""Whether an expression ever ticks is searched from here, so that the answer does not depend on the day."""
-# cronsim raises its own error for what it knows to be wrong, and these for some of what it does not expect.
+"""The search for a first tick begins here, so that its answer does not depend on the current day."""
+# cronsim raises its own error for mistakes that it knows, and the others for some that it does not expect.
 _UNREADABLE = (CronSimError, ValueError, AssertionError, TypeError, IndexError)
 
 
@@ -112,7 +112,7 @@ def newest_ticks(timing: Timing, *, after_ms: int, until_ms: int, limit: int) ->
             return found[-limit:], True
         if start_ms == after_ms:
             return found, False
-        # One of a few months is enough to hold a thousand ticks of anything that ticks daily.
+        # A day or more without a tick means that ticks are rare, so the stretch grows faster.
         stretch_ms *= 4 if found or stretch_ms < DAY_MS else 16
 
 
