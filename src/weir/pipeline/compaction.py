@@ -1,6 +1,6 @@
 """Joins the files of closed hours of the archive: a few large ones instead of thousands of small ones.
 
-The joined file covers the ranges of those that it replaces, and is written before they are removed. A run
+The joined file covers the ranges of the files that it replaces, and is written before they are removed. A run
 that was killed in between leaves both, and readers of the archive still count every event once.
 """
 

@@ -1,7 +1,7 @@
 """Decides how much of a queue's drift a gap explains. Pure.
 
 The first event that a queue sends after a gap tells everything that the queue lost until then. So a gap
-explains the drift that was added since the newest one that is known from before it, and nothing more.
+explains only the drift that was added to the newest drift known from before the gap.
 """
 
 from __future__ import annotations
