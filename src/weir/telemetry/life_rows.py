@@ -1,4 +1,4 @@
-"""Lives from rows: as `life_columns` decodes them, and as the warehouse answers them."""
+"""Makes lives from rows: those that `life_columns` decodes, and those that the warehouse returns."""
 
 from __future__ import annotations
 
