@@ -17,7 +17,7 @@ ClickHouse merges them, so every query aggregates with GROUP BY.
     wait_max_ms                max
     wait_sketch                quantilesDD, 1 %; read with `warehouse.percentiles`
     wait_digest                quantilesTDigest: the waits of rows from before migration 0007, empty in later
-                               ones; it can go when the tier of hours has expired them (400 days)
+                               ones; the column can go when those have expired in the hours (400 days)
 
 In rows from before migration 0007 `cancelled`, minima, sums of gauges and `gauge_count` are null. A bucket
 with rows from before and after it has the minimum and the mean of the later ones.

@@ -144,7 +144,7 @@ ORDER BY {by:Identifier} DESC, queue
 LIMIT {limit:UInt32}
 
 -- name: queue_totals
--- What some queues did over a span.
+-- The counters, gauges and waits of some queues over a span.
 SELECT
     t.queue AS queue,
     $COUNTERS(sum(t.#) AS #),
@@ -189,7 +189,7 @@ FROM
 GROUP BY queue, part
 
 -- name: queue_odometers
--- The newest odometers of some queues, for those that rested for longer than the other questions look back.
+-- The newest odometers of some queues, for queues that rested for longer than the other questions look back.
 SELECT t.queue AS queue, $COUNTERS(max(t.#_total) AS #_total)
 FROM {table:Identifier} AS t
 WHERE $TENANT AND queue IN {queues:Array(String)}
@@ -321,7 +321,7 @@ ORDER BY t.ended_at DESC
 LIMIT 1
 
 -- name: lives_of_key
--- Lives of the messages with one key, in one queue or in all, those that ended last first, behind a place.
+-- Lives of the messages with one key, in one queue or in all, newest end first, behind a place.
 SELECT
 $LIFE
 FROM {table:Identifier} AS t
@@ -331,7 +331,7 @@ ORDER BY t.ended_at DESC, t.message_id DESC
 LIMIT {limit:UInt32}
 
 -- name: lives_of_queue
--- Lives of one queue that ended in a span, last first, behind a place.
+-- Lives of one queue that ended in a span, newest end first, behind a place.
 SELECT
 $LIFE
 FROM {table:Identifier} AS t
@@ -416,7 +416,7 @@ GROUP BY slot
 ORDER BY slot
 
 -- name: log_places
--- The places of the next messages in the log of a queue, behind a place, with what they carry in bytes.
+-- The places of the next messages in the log of a queue, behind a place, with the bytes of their headers and payloads.
 SELECT
     toUnixTimestamp64Milli(t.ended_at) AS ended_ms,
     t.number AS number,
