@@ -129,7 +129,7 @@ def insert_merged(
 
 
 def _further(metric: str, landed: Sequence[Row], *, rows: int, gaps: int, began_s: float) -> Landed:
-    """The figures that a join or merge adds to those of its tasks."""
+    """The figures that a join or merge adds to the figures of its tasks."""
     return Landed(
         metric=metric, events=0, rows=rows, rejected=0, gaps=gaps, newest_ms=0,
         busy_s=max((row["busy_s"] for row in landed), default=0.0) + time.monotonic() - began_s,

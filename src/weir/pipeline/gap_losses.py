@@ -24,7 +24,7 @@ def gaps_by_shard(gaps: Sequence[GapReport], *, metric: str = "queue") -> dict[i
 def losses_in_gaps(
     queues: Sequence[ShardQueue], gaps: Mapping[int, Sequence[GapReport]]
 ) -> list[tuple[ShardQueue, GapReport, Counts]]:
-    """What each queue lost in the newest gap before its newest event, if that is not settled yet."""
+    """The loss of each queue in the newest gap before its newest event, if that gap is not settled yet."""
     found = []
     for queue in queues:
         gap = _gap_to_settle(queue, gaps.get(queue.shard, ()))

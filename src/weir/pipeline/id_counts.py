@@ -103,7 +103,7 @@ def count_ids(probe: IdProbe, *, after: StreamId, last: StreamId, length: int, w
         counts = search.measure(WINDOWS)
         if counts.total < wanted and not search.is_whole:
             search.widen()
-        # Windows beyond the wanted entries tell nothing about them, so look only a little further than those.
+        # Windows beyond the wanted entries tell nothing about these, so look only a little further.
         elif not search.narrow(after[0] + (counts.last_within(wanted)[0] - after[0]) * 3 // 2):
             break
     return counts

@@ -57,7 +57,7 @@ def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: boo
 
 
 def joined_rows(definition: MetricDefinition, rows: pa.Table) -> pa.Table:
-    """Landing rows of several tasks, with those of the same subject, bucket and shard added up.
+    """Landing rows of several tasks, added up to one row per subject, bucket and shard.
 
     It is the fast form of `transforms.merged_rows` for few rows.
     """

@@ -57,7 +57,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """What a read task found of one metric, in whole streams or in parts of streams."""
+    """The findings of a read task about one metric, in whole streams or in parts of streams."""
 
     metric: str
     token: str

@@ -24,7 +24,7 @@ class RebuildTask:
 
     pieces: tuple[Piece, ...]
     whole: bool
-    """All files of their hours; else other tasks read the rest, and their rows are merged."""
+    """True if these are all files of their hours; else other tasks read the rest, and the rows are merged."""
 
 
 def rebuild_tasks(hours: Iterable[Sequence[SizedPiece]], *, mergeable: bool) -> Iterator[RebuildTask]:

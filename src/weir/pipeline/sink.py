@@ -140,7 +140,7 @@ def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
     if partial.whole:
         remember(options, partial.gaps)
     inserted = 0
-    # Plain rows are not merged, so those of a cut stream are final too.
+    # Plain rows are not merged, so the plain rows of a cut stream are final too.
     if partial.rows is not None and (partial.whole or definition.plain):
         insert(options, definition, partial.rows, token=partial.token)
         inserted = partial.rows.num_rows

@@ -35,7 +35,7 @@ class LossSource(StrEnum):
     """Where the figures of a loss come from."""
 
     ODOMETERS = "odometers"
-    """Metrics are off: the odometers of the queues now, less those that landed."""
+    """Metrics are off: the odometers of the queues now, less the landed ones."""
     AUDIT = "audit"
     """Metrics are on again: the losses that the audit attributed to the span so far."""
 
@@ -160,7 +160,7 @@ class MetricsSwitching:
         )
 
     async def _count_by_odometers(self, state: SwitchState) -> Counter[str]:
-        """How far the odometers of queues are ahead of those that landed, in the shards that are off."""
+        """How far the odometers of queues are ahead of the landed ones, in the shards that are off."""
         off = {switch.shard for switch in state.shards if switch.off}
         total: Counter[str] = Counter()
         for environment in await self._ask(lambda one: AuditReader(one).environments()):

@@ -5,7 +5,7 @@ They begin at three kinds of frames:
 - **Entries**, one row per stream entry (`entry_rows`): `clamped`, `quarantined` and `counted` decide
   about each entry, and `bucketed` makes each event a landing row of its own.
   Together they define what a batch means.
-- **Landing rows**, typed: `merged_rows` adds up those of the same subject, bucket and shard, whether one row
+- **Landing rows**, typed: `merged_rows` adds up the rows of a subject, bucket and shard, whether one row
   stands for one event or for thousands; `ledger_rows` adds up the buckets too.
 - **Partials**, in which read tasks and rebuilds hand over landing rows that they added up in NumPy
   (`partials`, `landing`). That is the fast form of the transforms on entries, with equal rows (0013).

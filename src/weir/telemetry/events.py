@@ -55,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextField:
-    """One text of an event, in UTF-8, or with `binary` any bytes; what is longer than `max_bytes` is cut."""
+    """One text of an event, in UTF-8, or with `binary` any bytes; it is cut at `max_bytes`."""
 
     name: str
     max_bytes: int

@@ -1,4 +1,4 @@
-"""Makes lives from rows: those that `life_columns` decodes, and those that the warehouse returns."""
+"""Makes lives from rows, which come from `life_columns` or from the warehouse."""
 
 from __future__ import annotations
 

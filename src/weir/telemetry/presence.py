@@ -81,7 +81,7 @@ class Presence:
             del self._news[: len(batch)]
 
     async def run(self) -> None:
-        """Flush for ever. Once a minute forget what is known, so that served environments are noted again."""
+        """Flush for ever. Once a minute forget the known environments, so served ones are noted again."""
         while True:
             for _ in range(round(NOTE_EVERY_S / self._interval_s)):
                 await asyncio.sleep(self._interval_s)

@@ -140,7 +140,7 @@ class ProcessSampler:
 
 
 def busiest(lags_ms: Mapping[QueueRef, array[int]]) -> dict[tuple[str, ...], array[int]]:
-    """The lags by the names of their queue: those of the busiest queues, and of all others together."""
+    """The lags by the names of their queue: each of the busiest queues, and all others together."""
     ranked = sorted(lags_ms.items(), key=lambda item: len(item[1]), reverse=True)
     found: dict[tuple[str, ...], array[int]] = {queue.names: lags for queue, lags in ranked[:LAG_QUEUES]}
     for _, lags in ranked[LAG_QUEUES:]:

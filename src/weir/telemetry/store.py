@@ -172,7 +172,7 @@ class StreamStore:
             return [switch_of(shard, stored) for shard, stored in enumerate(pipeline.execute())]
 
     def settle(self, positions: Mapping[str, str]) -> None:
-        """Trim all entries before these positions, and publish the positions as those of the consumer group.
+        """Trim all entries before these positions, and publish the positions through the consumer group.
 
         The entry at the position stays. If it is missing later, `read` knows that Redis dropped unread
         entries.

@@ -43,7 +43,7 @@ class ShardQueue:
     last_ms: int
     """The time of its newest event that has landed."""
     settled: Sequence[str]
-    """The first ids of the gaps for which its losses are known, even if the loss is zero."""
+    """The first ids of the gaps in which its losses are known, even if nothing was lost."""
     drift: Counts
     known: Counts
     """The drift that was known before the gap."""

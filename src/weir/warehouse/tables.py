@@ -11,7 +11,7 @@ ClickHouse merges them, so every query aggregates with GROUP BY.
     sum_queue_length …         sum    such a gauge summed over events; its mean is this sum / gauge_count
     gauge_count                sum    the events in these sums
     last                       max    a tuple: time and sequence of the last event, then every gauge after
-                                      it, by name (`max(last).queue_length`): what is carried forward
+                                      it, by name (`max(last).queue_length`): carried forward
     enqueued_total …           max    odometers (queues only)
     wait_count, wait_sum_ms    sum    the number of waits, and their sum
     wait_max_ms                max

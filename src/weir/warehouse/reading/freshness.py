@@ -89,7 +89,7 @@ def freshness_of(
 
 
 class FreshnessReader:
-    """Compares what has landed with what was written, and keeps each answer for `max_age_ms`."""
+    """Compares the landed positions with the ends of the streams; keeps each answer for `max_age_ms`."""
 
     def __init__(self, reader: Reader, tails: Tails, *, clock: Clock, max_age_ms: int = 500) -> None:
         self._reader = reader

@@ -174,7 +174,7 @@ ARRAY JOIN arrayFilter(s -> b.bucket_start >= toDateTime(s - {lookback_s:UInt32}
 GROUP BY start_s, organization, project, environment, queue
 
 -- name: window_sums
--- What every queue of some environments did over some windows, and its gauges at the end.
+-- The counters and waits of every queue of some environments over some windows, and its gauges at the end.
 SELECT
     start_s,
     t.organization AS organization,
@@ -195,7 +195,7 @@ WHERE (organization, project, environment) IN {environments:Array(Tuple(String, 
 GROUP BY start_s, t.organization, t.project, t.environment, t.queue
 
 -- name: window_paces
--- What arrived, left and was handed out, per bucket, for the queues of some environments that have waiting messages.
+-- How many messages arrived, left and were handed out per bucket, for the queues of some environments with waiting ones.
 SELECT
     organization,
     project,

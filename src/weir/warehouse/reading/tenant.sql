@@ -160,7 +160,7 @@ WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_flows
--- What some queues did, in three parts for a verdict: now (2), recent (1) and before that (0).
+-- The counters and gauges of some queues in the three parts of a verdict: now (2), recent (1) and before that (0).
 SELECT
     queue,
     multiIf(
@@ -196,7 +196,7 @@ WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_paces
--- What arrived, left and was handed out in each bucket of some queues, for the current rates.
+-- How many messages arrived, left and were handed out in each bucket of some queues, for the current rates.
 SELECT
     b.queue AS queue,
     groupArray(b.bucket_ms) AS starts_ms,
@@ -358,7 +358,7 @@ WHERE $TENANT AND t.queue = {queue:String} AND t.key != ''
 GROUP BY t.key, slot
 
 -- name: keys_by_use
--- The keys of a queue whose messages waited longest, and those whose messages were leased longest.
+-- The keys of a queue whose messages waited longest, and the keys whose messages were leased longest.
 SELECT
     key,
     messages,
