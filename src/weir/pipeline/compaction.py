@@ -28,7 +28,7 @@ from weir.pipeline.landing import in_stream_order
 
 MAX_FILES = 500
 MAX_EVENTS = 2_000_000
-"""The most events in one file; so many fit into memory at once, even if batches were large."""
+"""The most events in one file; this many fit into memory at once, even if batches were large."""
 MAX_BYTES = 256 * 1024 * 1024
 """The most bytes of files that are joined into one; payloads in the log make events large."""
 MIN_FILES = 10

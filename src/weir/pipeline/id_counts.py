@@ -144,7 +144,7 @@ class _Search:
 
     def narrow(self, end_ms: int) -> bool:
         """Look only before `end_ms` from now on; False if that would not shorten the time by a third."""
-        # An estimate from few probes can be far off, hence the bound on what one round may cut off.
+        # An estimate from few probes can be far off, so one round may cut off only a bounded part.
         least = self._begin_ms + (self._end_ms - self._begin_ms) // NARROWING
         end_ms = max(end_ms, least, self._begin_ms + 1)
         if 3 * (end_ms - self._begin_ms) > 2 * (self._end_ms - self._begin_ms):

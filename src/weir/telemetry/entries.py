@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weir.telemetry.events import MAX_EVENT_BYTES, STREAM_FIELD
 
-# These markers stand for entries that are not events. No event looks so, because no layout version is 0.
+# These markers stand for entries that are not events. No event begins so, because no layout version is 0.
 MISSING, OVERSIZED = b"\x00\x01", b"\x00\x02"
 
 _FIELD = STREAM_FIELD.encode()

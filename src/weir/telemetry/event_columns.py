@@ -215,7 +215,7 @@ def _subjects(
     positions = {key: position for position, key in enumerate(dict.fromkeys(keys))}
     codes = np.fromiter(map(positions.__getitem__, keys), np.int32, len(keys))
     required = np.array([name not in kind.may_be_empty for name in kind.dimensions])
-    # An event of each subject, no matter which.
+    # Any event of each subject.
     events = np.zeros(len(positions), np.int64)
     events[codes] = np.arange(len(codes))
     names = _good_names(data, names_at[events], lengths[events].astype(np.int64), required)

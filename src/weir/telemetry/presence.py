@@ -123,7 +123,7 @@ class ServingProcesses:
             counts = await pipeline.execute()
         except _DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
-        # The other environments of a process are not known for so long, so the process counts as shared.
+        # Notes older than `KEEP_MS` are gone: a process may have served others then, so it counts as shared.
         forgotten = since_ms < self._clock.now_ms() - KEEP_MS
         return [
             ServingProcess(worker_id=worker_id, shared=forgotten or count != 1)

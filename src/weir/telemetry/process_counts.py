@@ -75,7 +75,7 @@ class ProcessCounts:
         self._values["deaths"] += count
 
     def count_retries(self, delays_ms: Sequence[int]) -> None:
-        """Note messages that failed and that wait so long for their retry."""
+        """Note messages that failed, each with the delay until its retry."""
         self._retries.add(delays_ms)
 
     def count_transaction(self) -> None:

@@ -36,7 +36,7 @@ class DriftingQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardQueue:
-    """A queue that sent an event after a gap of its shard."""
+    """The account of a queue by which the losses in gaps of its shard are settled."""
 
     queue: QueueRef
     shard: int

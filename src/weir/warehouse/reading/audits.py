@@ -1,4 +1,4 @@
-"""Reads the history of audits: all of it for operators, that of its own queues for a tenant."""
+"""Reads the history of audits: all of it for operators, and for a tenant the part about its own queues."""
 
 from __future__ import annotations
 

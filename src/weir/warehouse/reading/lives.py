@@ -105,7 +105,7 @@ class LifeReader:
 
 
 def _likely_spans(message_id: MessageId) -> list[tuple[int, int]]:
-    """In which spans of seconds to look for the end of a message, in turn; the last is all time."""
+    """The spans of seconds in which to look for the end of a message, in order; the last is all time."""
     if message_id[14] != "7":
         return [_EVER_S]
     # An id of version 7 begins with the milliseconds of when it was made.

@@ -70,7 +70,7 @@ class PaceBuckets:
     ) -> Pace:
         """The rates at `end_ms`.
 
-        `late` counts messages that arrived, left and were taken after `late_from_ms` and that the buckets lack.
+        `late` counts messages that arrived, left and were taken since `late_from_ms` and have not landed.
         """
         open_ms = end_ms - 1 if late_from_ms is None else min(late_from_ms, end_ms - 1)
         open_ms -= open_ms % BUCKET_MS

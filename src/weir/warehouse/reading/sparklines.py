@@ -62,7 +62,7 @@ def lost_slots(gaps: Sequence[LandedGap], *, start_ms: int, slot_ms: int) -> Map
 def filled(
     slots: list[int], depths: list[int], *, lost: Mapping[int, bool] = MappingProxyType({})
 ) -> list[int | None]:
-    """One depth per slot; a slot without its own repeats the one before, unless a gap touches it.
+    """One depth per slot; a slot without a depth repeats the one before, unless a gap touches it.
 
     After a gap in which events were dropped, nothing is repeated. After a gap in which metrics were off, a
     queue that changed emits an event soon, so a silent queue still has its old depth.
