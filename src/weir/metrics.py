@@ -11,7 +11,7 @@ MAIL = EventKind(
 definitions = [MetricDefinition(kind=MAIL)]
 ```
 
-`WEIR_PIPELINE__METRICS=module:definitions` registers them; `docs/reference/metrics.md` tells the rest.
+`WEIR_PIPELINE__METRICS=module:definitions` registers them; `docs/reference/metrics.md` has the details.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections to Redis, standalone or Cluster: bounded in time, nothing retried.
 
 The URL says which it is: `redis://` and `rediss://` (with TLS) are one server, `redis+cluster://` and
-`rediss+cluster://` name any node of a cluster, which tells about the others.
+`rediss+cluster://` name any node of a cluster, which tells the client about the others.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
     exceptions.RedisClusterException,
     OSError,
 )
-"""Everything that the driver raises; those of a cluster stand outside its own tree."""
+"""Everything that the driver raises; the errors of a cluster are not `RedisError`s."""
 
 _CLUSTER = "+cluster://"
+# `PatientCluster` bounds its connections itself.
 _UNBOUNDED = 1 << 20
 _ANSWER_S = 2
-"""For one answer, and as long again for a free connection, unless the caller says otherwise."""
+"""The wait for one answer, and again for a free connection, unless the caller says otherwise."""
 _CONNECT_S = 1
 
 
@@ -35,7 +36,7 @@ def is_cluster(url: str) -> bool:
 
 
 def node_url(url: str) -> str:
-    """The URL of the one server that it names, as the driver spells it."""
+    """The URL of the server that is named, without the mark of a cluster, as the driver spells it."""
     return url.replace(_CLUSTER, "://", 1) if is_cluster(url) else url
 
 
@@ -65,7 +66,7 @@ def connect(
     wait_s: float = _ANSWER_S,
     **options: Any,
 ) -> Redis | RedisCluster:
-    """A client that never retries by itself; more callers than connections wait `wait_s` for their turn."""
+    """A client that never retries by itself; a caller waits up to `wait_s` for a free connection."""
     options |= {
         "socket_timeout": answer_s,
         "socket_connect_timeout": connect_s,

@@ -51,13 +51,13 @@ class ArchiveFile:
 
     @property
     def keep_s(self) -> int | None:
-        """For how many seconds its events are kept; None if their metric says it."""
+        """For how many seconds its events are kept; None outside of the log."""
         found = _KEEP.search(self.path)
         return None if found is None else int(found[1])
 
     @property
     def folder(self) -> str:
-        """Files in one folder may be joined, and each of their events counts once among them."""
+        """The folder of the file. Its files may overlap, and may be joined; each event counts once."""
         return self.path.rpartition("/")[0]
 
 
@@ -67,7 +67,7 @@ class EncodedFile:
 
     hour_ms: int
     name: str
-    """Below the folder of its hour."""
+    """The path below the folder of its hour."""
     content: bytes
 
 
@@ -156,7 +156,7 @@ class Archive:
 def encoded_files(
     definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
 ) -> list[EncodedFile]:
-    """The events as files of the archive: one per hour, of the log one per hour and promise. Pure."""
+    """The events as files of the archive: one per hour, for the log one per hour and promise. Pure."""
     hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
     found = []
     for hour in np.unique(hours):
@@ -180,7 +180,7 @@ def _by_promise(definition: MetricDefinition, events: pa.Table) -> Iterator[tupl
 
 
 def keep_folder(keep_s: int | None) -> str:
-    """The folder, below that of the hour, of files that are kept for so many seconds."""
+    """The folder below its hour for files that are kept for so many seconds."""
     return "" if keep_s is None else f"keep={keep_s}/"
 
 

@@ -18,7 +18,7 @@ from weir.pipeline.pipeline_metrics import PipelineMetrics
 _log = structlog.get_logger(__name__)
 
 RunAudit = Callable[[float], AuditReport]
-"""Audits, and waits so many seconds until everything has landed."""
+"""Runs an audit, which waits at most so many seconds until everything has landed."""
 
 WAIT_S = 30.0
 # At the start the pipeline may have to catch up first.
@@ -48,7 +48,7 @@ class AuditLoop:
         self._wanted.set()
 
     def audit_soon(self) -> None:
-        """Ask for an audit at once: after a gap, the sooner it is settled, the less it can hide."""
+        """Ask for an audit at once. The longer a gap is not settled, the more other drift it can hide."""
         self._wanted.set()
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Stores one batch: what its tasks read is final, or joined here if it is few rows, or merged by Spark."""
+"""Stores one batch: tasks insert final rows, the driver joins few rows here, and Spark merges the others."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Landed:
 
 
 def land_batch(partials: DataFrame, plan: BatchPlan, options: SinkOptions) -> list[Landed]:
-    """Store the partials of a batch: final ones as they are, those of cut streams merged."""
+    """Store the partials of a batch: final ones as they are, and those of cut streams after a merge."""
     if plan.cut_metrics:
-        # They may be needed twice, and reading the streams again would cost more than keeping them.
+        # A merge reads the partials again, and reading the streams again would cost more than keeping them.
         partials = partials.persist()
     try:
         store = partial(land, options=options, hand_rows=plan.hand_rows)
@@ -61,7 +61,7 @@ def land_batch(partials: DataFrame, plan: BatchPlan, options: SinkOptions) -> li
 
 
 def _final(landed: Sequence[Row], definition: MetricDefinition) -> list[Row]:
-    """The results with rows of a metric that were handed on and need no merge."""
+    """The results of a metric whose rows were handed to the driver and need no merge."""
     return [
         row
         for row in landed
@@ -76,7 +76,7 @@ def _join(handed: Sequence[Row], metric: str, plan: BatchPlan, options: SinkOpti
     if not handed:
         return []
     definition, token, began_s = options.definitions[metric], plan.join_token(metric), time.monotonic()
-    # The gaps and rejects of cut streams are noted with all others of their stream.
+    # `_merge` notes the gaps and rejects of cut streams.
     whole = [row for row in handed if row["whole"]]
     gaps = [gap for row in whole for gap in gaps_in(row["gaps"])]
     remember(options, gaps)
@@ -98,7 +98,7 @@ def _merge(
     rows = 0
     if not definition.plain:
         handed = [row["handed"] for row in landed if row["events"]]
-        # Which of the two follows from the rows of the batch, so a replay does the same.
+        # The choice follows from the rows of the batch alone, so a replay makes the same one.
         if None not in handed:
             rows = _insert_joined(handed, definition, options, token=token)
         else:
@@ -110,7 +110,7 @@ def _merge(
 def _insert_joined(
     handed: Sequence[bytes], definition: MetricDefinition, options: SinkOptions, *, token: str
 ) -> int:
-    """Merge few rows here, where a job of Spark would cost more than its work."""
+    """Merge few rows here, because starting a Spark job would cost more than the merge; returns the rows."""
     if not handed:
         return 0
     rows = joined_rows(definition, pa.concat_tables([rows_in(content) for content in handed]))
@@ -121,7 +121,7 @@ def _insert_joined(
 def insert_merged(
     partials: DataFrame, definition: MetricDefinition, options: SinkOptions, *, token: str, partitions: int
 ) -> tuple[int, int]:
-    """Merge the rows of partials that are not final in Spark; returns how many rows and events they are."""
+    """Merge in Spark the rows of partials that are not final, and insert them; returns rows and events."""
     merged = merged_rows(partial_rows(partials, definition), definition, partitions=partitions)
     write = partial(land_merged, options=options, definition=definition, token=token)
     landed = merged.mapInArrow(write, MERGED_SCHEMA).collect()
@@ -129,7 +129,7 @@ def insert_merged(
 
 
 def _further(metric: str, landed: Sequence[Row], *, rows: int, gaps: int, began_s: float) -> Landed:
-    """The figures that a join or merge adds to those of its tasks."""
+    """The figures that a join or merge adds to the figures of its tasks."""
     return Landed(
         metric=metric, events=0, rows=rows, rejected=0, gaps=gaps, newest_ms=0,
         busy_s=max((row["busy_s"] for row in landed), default=0.0) + time.monotonic() - began_s,

@@ -32,7 +32,7 @@ BUNDLE_PYTHON = f"./{BUNDLE_FOLDER}/bin/python"
 _PACKAGES = "packages"
 _EXTRAS = ("worker", "server", "spark")
 _DISTRIBUTION = "weir-queue"
-# They must be those of the worker's Spark, which puts them on the path itself.
+# The worker's own Spark brings these packages and puts them on the path.
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LAUNCHER = f"""\
@@ -68,7 +68,7 @@ def write_bundle(output: Path, *, packages: Sequence[str] = ()) -> Bundle:
     try:
         with partial.open("xb") as file:
             _write(file, wanted)
-        # A link fails where a rename would replace a file that appeared meanwhile.
+        # A link fails if the file has appeared in the meantime; a rename would replace it.
         os.link(partial, output)
     except FileExistsError:
         raise Conflict(f"`{output}` exists; remove it, or name another file with `--output`") from None
@@ -89,7 +89,7 @@ def write_bundle(output: Path, *, packages: Sequence[str] = ()) -> Bundle:
 
 
 def required_distributions(requirements: Sequence[Requirement]) -> list[metadata.Distribution]:
-    """The installed distributions that these requirements ask for, and those that they ask for in turn."""
+    """The installed distributions that these requirements ask for, directly or through each other."""
     found: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, str]] = set()
     waiting = list(requirements)
@@ -107,13 +107,13 @@ def required_distributions(requirements: Sequence[Requirement]) -> list[metadata
 
 
 def _required_by(lines: Sequence[str], extra: str) -> list[Requirement]:
-    """Those of a distribution's requirements that hold here with this extra."""
+    """The requirements of a distribution that hold here with this extra."""
     requirements = [Requirement(line) for line in lines]
     return [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": extra})]
 
 
 def _requirements() -> list[Requirement]:
-    """What Weir itself requires: from its metadata, or in a checkout from the project's file."""
+    """The requirements of Weir itself: from its metadata, or in a checkout from the project's file."""
     try:
         lines = metadata.requires(_DISTRIBUTION) or []
         return [one for extra in ("", *_EXTRAS) for one in _required_by(lines, extra)]

@@ -1,6 +1,6 @@
 """Joins the files of closed hours of the archive: a few large ones instead of thousands of small ones.
 
-The joined file covers the ranges of those that it replaces, and is written before they are removed. A run
+The joined file covers the ranges of the files that it replaces, and is written before they are removed. A run
 that was killed in between leaves both, and readers of the archive still count every event once.
 """
 
@@ -28,7 +28,7 @@ from weir.pipeline.landing import in_stream_order
 
 MAX_FILES = 500
 MAX_EVENTS = 2_000_000
-"""The most events in one file; so many fit into memory at once, even if batches were large."""
+"""The most events in one file; this many fit into memory at once, even if batches were large."""
 MAX_BYTES = 256 * 1024 * 1024
 """The most bytes of files that are joined into one; payloads in the log make events large."""
 MIN_FILES = 10

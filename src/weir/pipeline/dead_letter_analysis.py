@@ -154,7 +154,7 @@ def _count_deaths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             *columns, strict=True
         ):
             label = fingerprint(error, reason=reason)
-            # Lengths first: names may hold any character, so joining alone could make two tenants one.
+            # Lengths first: names may hold any character, so joining alone could make two tenants equal.
             tenant = f"{len(organization)} {len(project)} {organization}{project}{environment}"
             key = (label.value, label.template, tenant, queue, died_at_ms // HOUR_MS)
             counts[key] = counts.get(key, 0) + 1

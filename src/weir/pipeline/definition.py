@@ -28,7 +28,7 @@ RESERVED = frozenset(
     {"at_ms", "bucket_start", "events", "last", "last_at", "last_sequence", "rebuilt", "shard", "stream_at"}
     | {"stream_ms", "stream_sequence"}
 )
-"""Columns that every metric has, and that no dimension, field, text or list of samples may be called."""
+"""Columns of every metric; a dimension, field, text or list of samples cannot have such a name."""
 # Names become columns, tables, keys and folders.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _WIDTHS = (1, 2, 4, 8)
@@ -46,7 +46,7 @@ class MetricDefinition:
     holds_lives: bool = False
     """Each event holds packed lives, and each life becomes a row."""
     holds_bodies: bool = False
-    """Beside them it holds what the messages carried, and says for how long they are kept."""
+    """Each event also holds the headers and payloads of its messages, and says how long they are kept."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class MetricDefinition:
 
 
 def column_of(field: Field, aggregate: Aggregate) -> str:
-    """The landing column of one aggregate of a field; it has a prefix only if there are several."""
+    """The landing column of an aggregate; it has a prefix only if its field has several aggregates."""
     return field.name if len(field.aggregates) == 1 else f"{aggregate}_{field.name}"
 
 
@@ -107,7 +107,7 @@ DEFINITIONS: tuple[MetricDefinition, ...] = (
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:
-    """The definitions by name; invalid ones, and two with the same name or table, are refused."""
+    """The definitions by name; refuses an invalid one, and two with the same name or table."""
     found: dict[str, MetricDefinition] = {}
     owners: dict[str, str] = {}
     for definition in definitions:

@@ -43,7 +43,7 @@ MAX_GAPS = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
     drift: int | None
-    """The sum of all unexplained differences, over queues, counters and tiers; None if it is incomplete."""
+    """The sum of all unexplained differences over queues, counters and tiers; None if not `complete`."""
     complete: bool
     """Everything in the streams had landed, and everything was compared."""
     reason: str
@@ -53,7 +53,7 @@ class AuditReport:
     held_ms: int
     """For how long the pipeline was paused."""
     queues: int | None
-    """None if it is incomplete; so are the next four."""
+    """None if the audit is incomplete; so are the next four."""
     events: int | None
     ledger_drift: int | None
     """Odometer - counted - lost in gaps, over all queues and counters."""
@@ -104,14 +104,14 @@ class PipelineAuditor:
         return self._landed.environments()
 
     def keep_ahead(self, live: Live) -> dict[QueueRef, Counts]:
-        """Those of the live odometers that are ahead of what has landed; the others need no comparison."""
+        """The live odometers that are ahead of the landed ones; the others need no comparison."""
         landed = self._landed.odometers(sorted({queue.scope for queue in live}))
         return {queue: live[queue] for queue in ahead_of(landed, live)}
 
     def audit(self, live: Live, *, wait_s: float = 30, problem: str = "") -> AuditReport:
         """Audit everything. `live` was read before this call, so everything that it counts must land.
 
-        `problem` says why `live` is not complete, if so.
+        `problem` says why `live` is incomplete; it is empty if `live` is complete.
         """
         # First everything must land; a pause before that would keep the events in the streams.
         if not wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s):
@@ -125,7 +125,7 @@ class PipelineAuditor:
             with audit_snapshot(self._connection) as snapshot:
                 pause = self._copy(snapshot, prolong)
                 findings = Findings() if pause.problem else self._compare({} if problem else live, prolong)
-                # Whoever took the lease meanwhile has replaced the copies.
+                # Raises if the lease was lost: another audit would then have replaced the copies.
                 prolong()
             problem = pause.problem or problem
             record = AuditRecord(
@@ -138,7 +138,7 @@ class PipelineAuditor:
                 **findings.sums,
             )
             if not problem:
-                # Before the record: whoever sees the audit in the history also finds its queues.
+                # Queues before the record: a reader who finds the audit in the history must find its queues.
                 self._history.record_drift(record, findings.by_queue(), findings.by_environment())
             self._history.record(record)
         return self._report(record, findings)
@@ -184,13 +184,13 @@ class PipelineAuditor:
         )
 
     def _record_switches(self) -> None:
-        """Record the spans in which metrics were off, whose losses are explained like those of any gap."""
+        """Record the spans in which metrics were off, so that their losses count as explained."""
         switches = self._store.read_switches(shards=self._shards)
         record_switch_gaps(self._connection, switches, metrics=self._metrics)
 
     def _explain(self, gaps: Sequence[GapReport]) -> None:
         """Record, once per queue and gap, what each queue lost in the gaps before its newest event."""
-        # What is lost in an open gap is known when it ends.
+        # The loss of an open gap is known only when the gap ends.
         by_shard = gaps_by_shard([gap for gap in gaps if not gap.open])
         if not by_shard:
             return
@@ -203,7 +203,7 @@ class PipelineAuditor:
             self._landed.attribute(losses, token=_token_of(losses))
 
     def _unexplained_lives(self, gaps: Sequence[GapReport]) -> dict[QueueRef, int]:
-        """Lives that are missing, or too many, and that no gap explains; each gap explains once per queue."""
+        """The drift of lives by queue that no gap explains; each gap explains once per queue."""
         by_shard = gaps_by_shard([gap for gap in gaps if not gap.open], metric=LIFE.name)
         accounts = self._reader.life_accounts()
         found = losses_in_gaps(accounts, by_shard)

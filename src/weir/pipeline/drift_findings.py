@@ -23,7 +23,7 @@ _SHOWN = 100
 
 
 def ahead_of(landed: Landed, live: Live) -> dict[QueueRef, Counts]:
-    """How far live odometers are ahead of the landed ones, of queues where any is."""
+    """How far live odometers are ahead of the landed ones, for queues where any is ahead."""
     found = {}
     for queue, totals in live.items():
         _, known = landed.get(queue, _NOTHING)
@@ -87,7 +87,7 @@ class Findings:
         return sorted(found, key=lambda one: -one.size)
 
     def by_environment(self) -> dict[EnvironmentRef, int]:
-        """The drift of every environment that has any, with that of its queues."""
+        """The drift of every environment that has any, including the drift of its queues."""
         sums = dict(self.environment_tiers)
         for one in self.by_queue():
             sums[one.queue.scope] = sums.get(one.queue.scope, 0) + one.size

@@ -20,7 +20,7 @@ def entry_rows(definition: MetricDefinition, entries: Entries, *, shard: int) ->
     """One row per entry: its id, the columns of its event, why it is not an event, and its first bytes."""
     decoded = decode(definition.kind, entries)
     good = decoded.codes == 0
-    # The row of an entry that is not an event has no columns of an event, so it takes a null.
+    # An entry that is not an event takes null for each column of an event.
     at = np.where(good, np.cumsum(good) - 1, 0)
     columns: dict[str, pa.Array] = {
         "stream_ms": pa.array(entries.ids[:, 0]),
@@ -58,7 +58,7 @@ def _text_type(text: TextField) -> pa.DataType:
 
 
 def _heads(entries: Entries) -> list[bytes]:
-    """The first bytes of each entry, as they are noted about those that were not taken as they came."""
+    """The first bytes of each entry, for the notes on entries that were not taken as they came."""
     ends = np.cumsum(entries.lengths, dtype=np.int64)
     starts = ends - entries.lengths
     stops = np.minimum(ends, starts + SAMPLE_BYTES)

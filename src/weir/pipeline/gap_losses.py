@@ -1,7 +1,7 @@
 """Decides how much of a queue's drift a gap explains. Pure.
 
 The first event that a queue sends after a gap tells everything that the queue lost until then. So a gap
-explains the drift that was added since the newest one that is known from before it, and nothing more.
+explains only the drift that was added to the newest drift known from before the gap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def gaps_by_shard(gaps: Sequence[GapReport], *, metric: str = "queue") -> dict[i
 def losses_in_gaps(
     queues: Sequence[ShardQueue], gaps: Mapping[int, Sequence[GapReport]]
 ) -> list[tuple[ShardQueue, GapReport, Counts]]:
-    """What each queue lost in the newest gap before its newest event, if that is not settled yet."""
+    """The loss of each queue in the newest gap before its newest event, if that gap is not settled yet."""
     found = []
     for queue in queues:
         gap = _gap_to_settle(queue, gaps.get(queue.shard, ()))

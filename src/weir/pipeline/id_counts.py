@@ -3,11 +3,11 @@
 Redis cannot tell the id of the n-th entry. But the entries of one millisecond are numbered, so the last id of
 a millisecond tells how many it has. Two kinds of probes use that.
 
-- The neighbours of a time: the last id at or before it and the first id after it. They bound a stretch of
-  which everything is known: entries in its first millisecond, and a pause. The next probes fall between the
+- The neighbours of a time: the last id at or before it and the first id after it. They bound a stretch
+  that is known in full: the entries of its first millisecond, then a pause. The next probes fall between the
   known stretches. So a long silence is found with one probe, and a burst behind it with the next ones.
-- A window of a few milliseconds: all its entries are counted. Windows that are spread evenly give the density
-  of a range whose rough shape the neighbours have told.
+- A window of a few milliseconds: all its entries are counted. Windows spread evenly over a range give its
+  density, once the neighbours have told its rough shape.
 
 The result is an estimate: the count of a range with short bursts is within about 6 %. A burst that takes less
 than a hundredth of the time can be missed. The length of the stream, which Redis knows, limits that error.
@@ -26,9 +26,9 @@ from typing import Protocol
 from weir.telemetry.stream_ids import StreamId
 
 NEIGHBOURS = 64
-"""Probes of a round that finds out where to look."""
+"""Probes per round of neighbours, which finds out where to look."""
 WINDOWS = 256
-"""Windows that decide. A probe costs about 20 µs, and a batch of this many events about a second."""
+"""Windows per round of the final estimate. A probe costs about 20 µs, and a batch about a second."""
 WINDOW_ENTRIES = 8
 """Entries that a window should hold: with fewer, short bursts make the estimate rough."""
 MAX_WINDOW_ENTRIES = 8 * WINDOW_ENTRIES
@@ -36,7 +36,7 @@ ROUNDS = 6
 """Rounds of neighbours at most. Each can shorten the time to look at by the factor `NARROWING`."""
 NARROWING = 16
 MAX_SCALE = 2.0
-"""How far an estimate follows the stream's length, which can count entries beyond the range."""
+"""How far an estimate is scaled towards the stream's length, which may include entries beyond the range."""
 
 
 class IdProbe(Protocol):
@@ -51,7 +51,7 @@ class IdProbe(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """Some time, and its entries: all in the first millisecond, or evenly spread."""
+    """A span of time and its entries, which are all in the first millisecond, or evenly spread."""
 
     begin_ms: int
     end_ms: int
@@ -76,7 +76,7 @@ class IdCounts:
         return self._sums[-1] if self._sums else 0.0
 
     def last_within(self, entries: float) -> StreamId:
-        """An id up to which there are about so many entries; there may be no entry with this very id."""
+        """An id up to which there are about this many entries; no entry needs to have this id."""
         at = min(bisect_left(self._sums, entries), len(self._pieces) - 1)
         piece, left = self._pieces[at], entries - (self._sums[at - 1] if at else 0)
         if piece.first_sequence is not None:
@@ -86,7 +86,7 @@ class IdCounts:
 
 
 def count_ids(probe: IdProbe, *, after: StreamId, last: StreamId, length: int, wanted: int) -> IdCounts:
-    """The entries after `after` up to `last`, or at least up to about twice as many as are wanted.
+    """Estimate the entries after `after` up to `last`, or only the first ones, with a margin over `wanted`.
 
     `length` is the number of entries of the range, or more if entries follow it.
     """
@@ -103,7 +103,7 @@ def count_ids(probe: IdProbe, *, after: StreamId, last: StreamId, length: int, w
         counts = search.measure(WINDOWS)
         if counts.total < wanted and not search.is_whole:
             search.widen()
-        # Windows behind the end say nothing about it, so they are better spent before it.
+        # Windows beyond the wanted entries tell nothing about these, so look only a little further.
         elif not search.narrow(after[0] + (counts.last_within(wanted)[0] - after[0]) * 3 // 2):
             break
     return counts
@@ -119,7 +119,8 @@ class _Search:
         self._end_ms = last[0]
         self._known: dict[int, _Piece] = {}
         self._density = 1.0
-        # Seeded, so that the same stream gives the same answer. Even distances could meet a regular pulse.
+        # Random, because even distances could coincide with a regular pulse. Seeded, so that the same stream
+        # gives the same answer.
         self._random = Random(after[0])
 
     @property
@@ -143,7 +144,7 @@ class _Search:
 
     def narrow(self, end_ms: int) -> bool:
         """Look only before `end_ms` from now on; False if that would not shorten the time by a third."""
-        # An estimate from few probes can be far off, hence the bound on what one round may cut off.
+        # An estimate from few probes can be far off, so one round may cut off only a bounded part.
         least = self._begin_ms + (self._end_ms - self._begin_ms) // NARROWING
         end_ms = max(end_ms, least, self._begin_ms + 1)
         if 3 * (end_ms - self._begin_ms) > 2 * (self._end_ms - self._begin_ms):
@@ -153,7 +154,7 @@ class _Search:
         return True
 
     def look(self, probes: int) -> IdCounts:
-        """Find stretches in the unknown time, and count with all that is known then."""
+        """Find stretches in the unknown time, and estimate the entries of the range."""
         unknown = self.unknown
         strips = self._strips(unknown, probes)
         times = [unknown.at(self._random.randrange(low, high)) for low, high in strips]
@@ -183,7 +184,7 @@ class _Search:
         return self._counts(pauses, _spread(rest, strips, densities))
 
     def _counts(self, known: Sequence[_Piece], spread: Sequence[_Piece]) -> IdCounts:
-        """Both together; the estimated part is scaled to the stream's length if it covers all of it."""
+        """Known and estimated pieces together; for the whole range, its length scales the estimates."""
         if not self.is_whole:
             return IdCounts([*known, *spread])
         known = [*known, self._stretch(self._last[0], self._last, None)]
@@ -219,7 +220,7 @@ class _Search:
         return list(pairwise(sorted(bounds)))
 
     def _stretch(self, at_ms: int, until: StreamId | None, after: StreamId | None) -> _Piece:
-        """What the neighbours of a time tell."""
+        """The stretch that the neighbours of a time bound."""
         end_ms = max(after[0] if after is not None else self._last[0], at_ms + 1)
         if until is None or until[0] < self._begin_ms:
             return _Piece(begin_ms=self._begin_ms, end_ms=end_ms, entries=0)
@@ -273,7 +274,7 @@ class _Times:
 
 
 def _spread(times: _Times, strips: Sequence[tuple[int, int]], densities: Sequence[float]) -> list[_Piece]:
-    """The strips of some times with the entries that their densities say."""
+    """The strips as pieces, each with the entries that its density gives."""
     return [
         _Piece(begin_ms=begin, end_ms=end, entries=(end - begin) * density)
         for (low, high), density in zip(strips, densities, strict=True)

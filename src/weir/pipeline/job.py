@@ -38,6 +38,7 @@ class PipelineOptions:
     """Tasks that read a batch; 0 means at most two per shard and one per core."""
     read_task_events: int = READ_TASK_EVENTS
     retention: TierRetention = field(default_factory=TierRetention)
+    # A week longer than the minute tier keeps its rows by default.
     keep_archive_days: int = 38
     """0 keeps every hour."""
     owner: str | None = None

@@ -15,7 +15,7 @@ from weir.telemetry.events import Aggregate, Field
 
 _SUM_TYPES = {Aggregate.SUM: np.uint64}
 _REDUCTIONS = {Aggregate.SUM: np.add, Aggregate.MAX: np.maximum, Aggregate.MIN: np.minimum}
-# The columns in ClickHouse are narrower than a stream id. Ids beyond them are stored as these.
+# The columns in ClickHouse are narrower than a stream id. Greater numbers are stored as these limits.
 MAX_SEQUENCE = 2**32 - 1
 _MAX_STORED_MS = np.uint64(MAX_TIME_MS)
 
@@ -25,7 +25,7 @@ def in_stream_order(events: pa.Table) -> pa.Table:
     shards, ms, sequences = (_numbers(events, name) for name in ("shard", "stream_ms", "stream_sequence"))
     same_shard, same_ms = shards[1:] == shards[:-1], ms[1:] == ms[:-1]
     later = (ms[1:] > ms[:-1]) | (same_ms & (sequences[1:] >= sequences[:-1]))
-    # A read task delivers them in order, and looking costs less than sorting.
+    # A read task delivers its events in order, and checking costs less than sorting.
     if bool(((shards[1:] > shards[:-1]) | (same_shard & later)).all()):
         return events
     return events.take(pa.array(np.lexsort((sequences, ms, shards))))
@@ -57,7 +57,7 @@ def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: boo
 
 
 def joined_rows(definition: MetricDefinition, rows: pa.Table) -> pa.Table:
-    """Landing rows of several tasks, with those of the same subject, bucket and shard added up.
+    """Landing rows of several tasks, added up to one row per subject, bucket and shard.
 
     It is the fast form of `transforms.merged_rows` for few rows.
     """

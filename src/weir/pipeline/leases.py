@@ -1,4 +1,4 @@
-"""Leases in Redis: work that must not run twice at a time has one holder, also over several processes."""
+"""Leases in Redis: work that must not run twice at a time has one holder among all processes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def held_lease(
 ) -> Iterator[Prolong]:
     """Hold a lease; yields a function that prolongs it.
 
-    A thread renews it however long a step takes, so that it can be short: it ends by itself `seconds` after
-    its process died. Both raise `Conflict` with `refusal` if another process has the lease.
+    A thread renews the lease, however long a step takes. So the lease can be short: it ends by itself
+    `seconds` after its process died. Entering the block and prolonging both raise `Conflict` with `refusal`
+    if another process has the lease.
     """
     holder = uuid4().hex
 
@@ -44,7 +45,7 @@ def held_lease(
     try:
         yield prolong
     finally:
-        # First the thread: it must not take the lease again after it was given back.
+        # End the thread first: it must not take the lease again after it was given back.
         ended.set()
         renewing.join()
         store.unclaim(name, holder=holder)
@@ -55,7 +56,7 @@ def _renew(prolong: Prolong, pause_s: float, ended: threading.Event) -> None:
         try:
             prolong()
         except Conflict:
-            # Another has it. The holder finds out when it prolongs the lease itself.
+            # Another process has it. The holder finds out when it prolongs the lease itself.
             return
         except BrokerUnavailable as error:
             _log.warning("a lease could not be renewed", error=str(error))

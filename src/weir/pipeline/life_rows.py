@@ -25,15 +25,15 @@ def packed_lives(events: pa.Table | pa.RecordBatch) -> PackedLives:
 
 
 def broken_bodies(events: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
-    """For each event of the log, whether what its messages carried cannot be read."""
+    """For each event of the log, whether the bodies of its messages cannot be read."""
     found = zip(events[BODIES].to_pylist(), events[COUNT].to_pylist(), strict=True)
     return np.array([split_bodies(data, count) is None for data, count in found], bool)
 
 
 def unfolded(events: pa.Table, rows: pa.Table) -> pa.Table:
-    """The plain rows of events as one row per life; those of the log with what the messages carried."""
+    """The plain rows of events as one row per life; rows of the log also have the bodies of the messages."""
     found = packed_lives(events)
-    # The first life of an entry is the one that differs from the life before.
+    # A life is the first of its entry if the life before it belongs to another entry.
     counted = np.diff(found.entries, prepend=-1) > 0
     names = [name for name in rows.column_names if name not in (RECORDS, COUNT, BODIES)]
     of_lives = rows.select(names).take(pa.array(found.entries))
@@ -54,7 +54,7 @@ def _bodies(events: pa.Table) -> dict[str, pa.Array]:
 
 
 def _numbers(events: pa.Table, found: PackedLives) -> pa.Array:
-    """The number of each life among those of its queue: the odometer of its event says that of the last."""
+    """The number of each life in its queue. The odometer of an event is the number of its last life."""
     counts = np.asarray(events[COUNT].to_numpy(), np.int64)
     before = np.asarray(events[TOTAL].to_numpy(), np.int64) - counts
     firsts = np.cumsum(counts) - counts

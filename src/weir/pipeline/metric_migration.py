@@ -44,7 +44,7 @@ def planned_changes(
     definitions: Sequence[MetricDefinition],
     retention: TierRetention | None = None,
 ) -> list[TableChange]:
-    """What the tables of these metrics lack, in the order in which it must be made."""
+    """The changes that the tables and views of these metrics need, in the order in which to make them."""
     made = [table for one in definitions for table in tables_of(one, retention)]
     views = [view for one in definitions for view in views_of(one)]
     held = _columns(connection, [table.name for table in made])
@@ -63,7 +63,7 @@ def planned_changes(
 def make_tables(
     connection: ClickHouseConnection, definitions: Sequence[MetricDefinition], retention: TierRetention
 ) -> list[str]:
-    """Make what is missing; returns what that was."""
+    """Make everything that is missing; returns a description of each change."""
     changes = planned_changes(connection, definitions, retention)
     for change in changes:
         connection.command(change.statement)

@@ -55,7 +55,7 @@ class MetricView:
 
     @property
     def replace(self) -> str:
-        """The statement that gives an existing view this query, without an instant in which there is none."""
+        """The statement that gives an existing view this query; the view exists at every instant."""
         return f"ALTER TABLE {self.name} MODIFY QUERY\n{self.query}"
 
 

@@ -85,7 +85,7 @@ class IdRange:
     after: str
     until: str
     whole: bool = True
-    """All entries of the stream in this batch; else other read tasks read the rest."""
+    """True if these are all entries of the stream in this batch; else other read tasks read the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +97,16 @@ class ReadTask:
     ranges: tuple[IdRange, ...]
 
     def token(self, metric: str, *, whole: bool = True) -> str:
-        """The name of what the read task stores of one metric: of its whole streams, or of its parts."""
-        # Only of the ids, without the time or the batch number: those differ when a lost checkpoint is
-        # replayed.
+        """The name under which the read task stores one metric: of its whole streams, or of its cut ones."""
+        # The token follows only from the ids. The time and the batch number would differ when a lost
+        # checkpoint is replayed.
         mine = [[r.shard, r.after, r.until] for r in self.ranges if r.metric == metric and r.whole == whole]
         return _token(metric, mine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """The read tasks of a batch, and how their rows meet."""
+    """The read tasks of a batch, and how their rows are joined or merged."""
 
     read_tasks: tuple[ReadTask, ...]
     partitions: int
@@ -128,12 +128,12 @@ class BatchPlan:
         return tuple(sorted({piece.metric for piece in self._pieces}))
 
     def join_token(self, metric: str) -> str:
-        """The name of the one insert for what several tasks read of a metric."""
+        """The name of the one insert that joins the rows of several tasks for a metric."""
         mine = sorted([r.shard, r.after, r.until] for r in self._pieces if r.metric == metric)
         return _token(metric, ["join", *mine])
 
     def merge_token(self, metric: str) -> str:
-        """The name of what the batch stores of a metric's cut streams."""
+        """The name under which the batch stores a metric's cut streams."""
         mine = sorted([r.shard, r.after, r.until] for r in self._cut if r.metric == metric)
         return _token(metric, ["merge", self.partitions, *mine])
 
@@ -147,7 +147,7 @@ class BatchPlan:
 
 
 def plan_between(start: Offset, end: Offset) -> BatchPlan:
-    """What a batch does, from its offsets alone."""
+    """The plan of a batch, which follows from its offsets alone."""
     found: dict[int, list[IdRange]] = {}
     for stream in sorted(end.positions):
         after, until = start.position(stream), end.position(stream)

@@ -29,7 +29,7 @@ STREAMS = "streams"
 LEASE_S = 15.0
 _RENEWALS = 3
 """How often a lease is renewed within its time."""
-# After Redis was away the lease may have ended, and the pipeline plans nothing before it is taken again.
+# After Redis was away the lease may have ended, and the pipeline plans nothing until it has it again.
 _RETRY_S = 0.5
 
 
@@ -37,7 +37,7 @@ _RETRY_S = 0.5
 def owned_checkpoint(checkpoint: str) -> Iterator[None]:
     """Hold a local checkpoint's lock while the block runs; a second owner is refused.
 
-    The lock ends with its process, so a dead owner does not keep others out, and a frozen one does. The lock
+    The lock ends with its process, so a dead owner does not keep others out, but a frozen one does. The lock
     file stands beside the checkpoint, because the checkpoint may be removed while a pipeline runs. A remote
     checkpoint has no lock; the lease on the streams protects it.
     """
@@ -90,7 +90,7 @@ class StreamsOwner:
         return f"process {self.process} on {self.host}"
 
     def is_dead(self) -> bool:
-        """Whether it is known to be gone; elsewhere only the end of its lease can tell."""
+        """Whether the process is known to be gone; of one elsewhere only the end of its lease can tell."""
         if self.kernel != _kernel():
             return False
         # A process that replaced itself has the id of its predecessor.
@@ -116,7 +116,7 @@ class StreamsLease:
         self._thread = threading.Thread(target=self._renew, name="streams-lease", daemon=True)
 
     def take(self) -> None:
-        """Take the lease, after a dead owner's has ended; refuse if its owner lives."""
+        """Take the lease. Wait until the lease of a dead owner ends, and refuse if the owner lives."""
         deadline, left_ms = time.monotonic() + 2 * self._seconds, 0
         while not self._claim():
             held = self._store.read_lease(STREAMS)
@@ -131,7 +131,7 @@ class StreamsLease:
                 )
             elif not left_ms:
                 _log.info(
-                    "waiting whether the owner of the streams lives",
+                    "waiting to see whether the owner of the streams lives",
                     owner=other.name, lease_ends_in_s=round(held.left_ms / 1_000, 1),
                 )  # fmt: skip
             left_ms = held.left_ms
@@ -141,7 +141,7 @@ class StreamsLease:
         self._thread.start()
 
     def when_lost(self, on_lost: Callable[[], None]) -> None:
-        """Call `on_lost` when another process has taken the lease, which may be so already."""
+        """Call `on_lost` when another process takes the lease; at once if one has taken it already."""
         self._on_lost = on_lost
         if self.lost_to is not None:
             on_lost()
@@ -154,7 +154,7 @@ class StreamsLease:
             )
 
     def pause_planning(self, seconds: float) -> None:
-        """Let this owner's source plan no further batch for so long."""
+        """Keep this owner's source from planning another batch for so many seconds."""
         self._store.hold(seconds, holder=self.owner.token, name=pause_name(self.owner))
 
     def end(self) -> None:
@@ -203,7 +203,7 @@ def owned_streams(redis_url: str) -> Iterator[StreamsLease]:
 
 
 def pause_name(owner: StreamsOwner) -> str:
-    """The name of the mark that lets an owner's source plan nothing."""
+    """The name of the mark that keeps an owner's source from planning."""
     return f"pause:{owner.token}"
 
 

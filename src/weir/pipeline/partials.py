@@ -2,10 +2,10 @@
 
 A read task yields one `Partial` per metric, or two if it reads both whole streams and parts of cut ones. A
 partial is one row of Spark: its landing rows and its archive files are binary values, which the JVM only
-copies. One row per event, or per landing row, would cost it 13 µs each (0010).
+copies. One row per event, or per landing row, would cost the JVM 13 µs each (0010).
 
-A task reads stream after stream. While the next one is read, the complete ones are added up here and encoded
-for the archive in a thread (0012).
+A task reads stream after stream, and adds up the complete ones. A thread encodes these for the archive while
+the next stream is read (0012).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.ingest import GapRow, RejectRow
 from weir.warehouse.tables import GapKind
 
-# Streams with fewer events share a file of the archive with the next stream, so that small batches stay one
-# file.
+# Streams with fewer events share a file of the archive with the next stream, so a small batch is one file.
 PORTION_EVENTS = 50_000
 
 SPARK_SCHEMA = (
@@ -58,7 +57,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """What a read task found of one metric, in whole streams or in parts of streams."""
+    """The findings of a read task about one metric, in whole streams or in parts of streams."""
 
     metric: str
     token: str
@@ -118,8 +117,8 @@ class _Collected:
     newest_ms: int = 0
 
     def take(self, piece: IdRange, content: Entries | StreamGap, *, at_ms: int, ages: Ages) -> None:
-        # Only between ranges: a file of the archive says which id ranges it covers, and it must cover them
-        # whole.
+        # Add up only between ranges: a file of the archive names the id ranges that it covers, and it must
+        # cover them whole.
         if piece not in self.ranges and self.waiting >= PORTION_EVENTS:
             self.add_up()
         self.ranges[piece] = (piece.shard, piece.after, piece.until)
@@ -171,7 +170,7 @@ class _Collected:
 
 
 def numbered(token: str, number: int) -> str:
-    """The name of one part of what a token stands for; the first part has the token itself."""
+    """The name of one part of the data that a token names; the first part has the token itself."""
     return token if number == 0 else f"{token}-{number}"
 
 
@@ -211,11 +210,11 @@ def rejects_in(text: str) -> tuple[RejectRow, ...]:
 
 
 def joined_gaps(gaps: Iterable[GapRow]) -> list[GapRow]:
-    """The same gaps, with those joined that are parts of one: each begins where the one before it ends."""
+    """The gaps, with the parts of one gap joined: a part begins where the part before it ends."""
     joined: list[GapRow] = []
     for gap in sorted(gaps, key=lambda gap: (gap.shard, parse_id(gap.from_id))):
         if joined and joined[-1].shard == gap.shard and joined[-1].to_id == gap.from_id:
-            # Redis counts what it removed from a stream, so the first part counts the whole gap.
+            # Redis counts all entries that it removed from a stream, so the first part counts the whole gap.
             joined[-1] = replace(joined[-1], to_id=gap.to_id)
         else:
             joined.append(gap)
@@ -234,7 +233,8 @@ def _partial(row: Mapping[str, Any]) -> Partial:
 
 def _as_stream(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    # The JVM copies it twice. Rows of few events are mostly zeros: a ninth of the bytes, in less time (0013).
+    # The JVM copies the bytes twice. Rows of few events are mostly zeros: compressed, they have a ninth of
+    # the bytes and take less time (0013).
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         stream.write_table(rows.combine_chunks())
     content: bytes = sink.getvalue().to_pybytes()

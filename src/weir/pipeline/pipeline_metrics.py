@@ -50,7 +50,7 @@ class PipelineMetrics:
         self._state = gauge("weir_metrics_pipeline_state", "1 for the current state.", "state")
         self._lag_events = gauge("weir_metrics_stream_lag_events", "Events that wait.", "metric", "shard")
         self._lag_seconds = gauge(
-            "weir_metrics_stream_lag_seconds", "How long the oldest of them waits.", "metric", "shard"
+            "weir_metrics_stream_lag_seconds", "How long the oldest waiting event waits.", "metric", "shard"
         )
         self._audit_complete = gauge(
             "weir_metrics_audit_complete", "1 if the newest audit compared everything, 0 if it could not."

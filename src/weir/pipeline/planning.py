@@ -21,15 +21,16 @@ AIM = 0.96
 # From about this many events on, a further read task gains more than its Spark task and its insert cost.
 READ_TASK_EVENTS = 15_000
 
-# An insert costs 0.1 s of ClickHouse's processor time whatever its size, and merging few rows in Spark as
-# much again. So up to this many rows of a batch meet in the driver (0013).
+# An insert costs 0.1 s of ClickHouse's processor time whatever its size, and merging few rows in Spark costs
+# as much again. So the driver joins up to this many rows of a batch (0013).
 JOIN_ROWS = 40_000
 
 
+# Redis' default for `stream-node-max-bytes`.
 NODE_BYTES = 4_096
 RECORD_BYTES = 128
-"""An event's share of a batch, of metrics whose entries hold many records: 400,000 events are then about
-300,000 lives, as many rows as a batch of any other metric has."""
+"""Bytes that count as one event, for metrics whose entries hold many records. A batch of 400,000 events is
+then about 300,000 lives: as many rows as a batch of any other metric has."""
 
 
 class StreamIds(IdProbe, Protocol):
@@ -48,15 +49,15 @@ class Bounds:
     max_read_tasks: int
     read_task_events: int = READ_TASK_EVENTS
     packed: frozenset[str] = frozenset()
-    """Metrics whose entries hold many records: each counts as the events that its bytes amount to."""
+    """Metrics whose entries hold many records: an entry counts as several events, according to its bytes."""
 
     def weight(self, stream: Stream, tail: Tail) -> int:
-        """As how many events an entry of a stream counts."""
+        """How many events one entry of a stream counts as."""
         return entry_weight(tail) if stream[0] in self.packed else 1
 
 
 def entry_weight(tail: Tail) -> int:
-    """As how many events an entry counts, by its bytes: Redis keeps entries together in nodes of 4 kB."""
+    """How many events an entry counts as, by its bytes. Redis keeps entries together in nodes of 4 kB."""
     if tail.bytes:
         return max(1, round(tail.bytes / tail.length / RECORD_BYTES))
     if not tail.nodes:
@@ -139,7 +140,7 @@ def _partitions(read_tasks: int) -> int:
 
 
 def shares(lengths: Mapping[Stream, int], *, max_events: int) -> dict[Stream, int]:
-    """How many entries to take from each stream: equal shares, and more if others are shorter than theirs."""
+    """How much to take from each stream: equal shares; a shorter stream leaves its rest to the others."""
     found, left = {}, max_events
     for done, (stream, length) in enumerate(sorted(lengths.items(), key=lambda item: (item[1], item[0]))):
         found[stream] = min(length, max(left // (len(lengths) - done), 1))
@@ -160,7 +161,7 @@ class _Portion:
     counts: IdCounts | None = None
 
     def cut(self, parts: int) -> tuple[str, ...]:
-        """The last ids of all ranges but the last, if the portion is cut into so many about equal ones."""
+        """The last id of every range but the final one, for a cut into `parts` about equal ranges."""
         counts = self.counts or count_ids(
             self.ids,
             after=_before_next(self.start, self.tail),
@@ -172,13 +173,13 @@ class _Portion:
             self.ids.last_until(format_id(counts.last_within(min(self.size, counts.total) * number / parts)))
             for number in range(1, parts)
         ]
-        # Two cuts may meet in one millisecond, or at an end.
+        # Two cuts may fall on the same id, or on an end of the portion.
         between = {one for one in found if one and is_after(one, self.start) and is_after(self.end, one)}
         return tuple(sorted(between, key=parse_id))
 
 
 def _portion(start: str, tail: Tail, *, share: int, ids: StreamIds) -> _Portion:
-    """What a batch takes from a stream: all, or about its share."""
+    """The part of a stream that a batch takes: all of it, or about its share."""
     if tail.length <= share:
         return _Portion(start=start, tail=tail, ids=ids, end=tail.last_id, size=tail.length)
     after = _before_next(start, tail)
@@ -195,7 +196,7 @@ def _portion(start: str, tail: Tail, *, share: int, ids: StreamIds) -> _Portion:
 
 
 def _before_next(start: str, tail: Tail) -> StreamId:
-    """The position right before the next entry; the entries up to the first one may be gone."""
+    """The position right before the next entry to read; earlier entries may be gone from the stream."""
     ms, sequence = parse_id(tail.first_id)
     return max(parse_id(start), (ms, sequence - 1))
 

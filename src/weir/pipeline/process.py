@@ -51,7 +51,7 @@ class JvmLost(BaseException):
 class FinishingQuery:
     """A streaming query whose `stop` waits for the end of its batch.
 
-    A batch that is cut off loses nothing, but each of its tasks fills the log with the errors of its end.
+    Stopping within a batch loses nothing, but each of its tasks would fill the log with errors.
     """
 
     def __init__(self, query: Any, lease: StreamsLease) -> None:
@@ -86,8 +86,8 @@ def run_pipeline(
 ) -> None:
     """Run until a signal, or with `available_now` until the streams are drained.
 
-    `run_audit` is called regularly meanwhile. When the JVM dies, the process replaces itself: nothing of a
-    session survives its JVM.
+    It calls `run_audit` regularly. When the JVM dies, the process replaces itself: nothing of a session
+    survives its JVM.
     """
     try:
         with owned_checkpoint(options.checkpoint), owned_streams(options.redis_url) as lease:
@@ -189,7 +189,7 @@ def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, avai
 
 
 def _require_tables(options: PipelineOptions) -> None:
-    """Refuse a warehouse that was not migrated; a warehouse that does not answer may come back."""
+    """Refuse a warehouse that was not migrated, but not one that does not answer: it may come back."""
     with suppress(WarehouseUnavailable):
         asyncio.run(verify_warehouse(options.clickhouse_url))
         with closing(ClickHouseConnection(options.clickhouse_url)) as connection:

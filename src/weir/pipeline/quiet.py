@@ -1,4 +1,4 @@
-"""Pauses the pipeline: it plans no new batch, and the planned one is done."""
+"""Pauses the pipeline: it plans no new batch, and its planned batch is done."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weir.telemetry.store import StreamStore
 from weir.telemetry.stream_ids import is_after
 from weir.telemetry.streams import stream_key
 
-# A hold ends by itself, so that a holder which dies does not stop the pipeline for good.
+# A hold ends by itself, so that a dead holder does not stop the pipeline for good.
 HOLD_S = 30.0
-# An audit reads positions and links files meanwhile; a batch may be late by no more than a second.
+# The time for an audit to link the files of its tables: a batch may be late by no more than a second.
 SHORT_HOLD_S = 0.9
 
 REBUILD = "rebuild"
@@ -38,7 +38,7 @@ def quiet(store: StreamStore, *, wait_s: float = 10) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """How long a step kept the pipeline from planning a batch, and why the step does not count, if so."""
+    """How long a step kept the pipeline from planning, and why its result does not count (empty: it does)."""
 
     held_s: float
     problem: str = ""
@@ -68,7 +68,7 @@ def run_between_batches(store: StreamStore, step: Callable[[], None], *, wait_s:
 
 
 def _holds_idle(store: StreamStore, holder: str) -> bool:
-    """Prolong the hold while a batch is running: it ends soon after a holder that dies."""
+    """Take or prolong the hold; True if no batch is running. The hold ends soon after its holder dies."""
     return store.hold(SHORT_HOLD_S, holder=holder) and _is_idle(store.recall(PLAN))
 
 

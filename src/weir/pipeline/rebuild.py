@@ -38,7 +38,7 @@ from weir.warehouse.connection import ClickHouseConnection
 TASKS_PER_ROUND = 64
 """Tasks that Spark runs before the pause and the lease are prolonged again."""
 EVENT_BYTES = 128
-"""No event of another metric takes more in a file, so the tasks of a rebuild are bounded in bytes too."""
+"""Bytes of a file that count as one event. Only events of the log take more, so this bounds their tasks."""
 _TASKS_SCHEMA = "token string, whole boolean, pieces string"
 
 
@@ -200,7 +200,7 @@ def _hours(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[list[Siz
 
 
 def _weight(archive: Archive, file: ArchiveFile) -> int:
-    """As how many events a file counts: payloads in the log make events large."""
+    """How many events a file counts as; payloads make the events of the log large."""
     return max(archive.rows(file.path), file.size // EVENT_BYTES)
 
 

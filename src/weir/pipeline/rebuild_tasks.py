@@ -24,11 +24,11 @@ class RebuildTask:
 
     pieces: tuple[Piece, ...]
     whole: bool
-    """All files of their hours; else other tasks read the rest, and their rows are merged."""
+    """True if these are all files of their hours; else other tasks read the rest, and the rows are merged."""
 
 
 def rebuild_tasks(hours: Iterable[Sequence[SizedPiece]], *, mergeable: bool) -> Iterator[RebuildTask]:
-    """Put files together into tasks of bounded size; an hour that is more than one task is cut."""
+    """Put files together into tasks of bounded size; an hour that is too large for one task is cut."""
     waiting: list[SizedPiece] = []
     for hour in hours:
         if waiting and not _fits([*waiting, *hour]):
@@ -43,7 +43,7 @@ def rebuild_tasks(hours: Iterable[Sequence[SizedPiece]], *, mergeable: bool) -> 
 
 
 def _fits(pieces: Sequence[SizedPiece]) -> bool:
-    """Whether one task can take so many files."""
+    """Whether one task can take these files; a single file always fits."""
     return len(pieces) <= 1 or (
         len(pieces) <= FILES_PER_TASK and sum(events for _, events in pieces) <= EVENTS_PER_TASK
     )

@@ -1,4 +1,4 @@
-"""Finds the metrics that this installation has: those of the package, and those that users' modules define.
+"""Finds the metrics of this installation: the package's own, and the ones that users' modules define.
 
 A module registers its metrics by an entry point of the group `weir.metrics`, or by the setting
 `WEIR_PIPELINE__METRICS=module:definitions`. Only the driver imports it: a definition is data, and Spark sends
@@ -26,14 +26,14 @@ def load_definitions(setting: str | None) -> tuple[MetricDefinition, ...]:
 
 
 def with_registered(targets: Iterable[str]) -> tuple[MetricDefinition, ...]:
-    """The package's metrics and those that the targets name; a target that stands twice counts once."""
+    """The package's metrics and the ones that the targets name; a target that occurs twice counts once."""
     named = dict.fromkeys(stripped for target in targets if (stripped := target.strip()))
     found = [*DEFINITIONS, *(definition for target in named for definition in _load(target))]
     return tuple(by_name(found).values())
 
 
 def registered(definitions: Iterable[MetricDefinition]) -> tuple[MetricDefinition, ...]:
-    """Those that users registered, without those of the package."""
+    """The definitions that users registered, without the package's own."""
     return tuple(one for one in definitions if one not in DEFINITIONS)
 
 
@@ -63,7 +63,7 @@ def _load(target: str) -> tuple[MetricDefinition, ...]:
 
 def _definitions(target: str, found: object) -> tuple[MetricDefinition, ...]:
     listed = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    # Not a subclass: executors, which do not have the user's module, must be able to unpickle it.
+    # A subclass is refused: executors lack the user's module, and must be able to unpickle the definition.
     if not all(type(one) is MetricDefinition for one in listed):
         raise Misconfigured(
             f"`{target}` is not a `MetricDefinition` or a list of them; build them with `weir.metrics`"

@@ -55,7 +55,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # A row of the source is a partial, with its archive files some megabytes long. With the default of 64 MiB
-    # the sink would get the first one when the task has yielded all.
+    # the sink would get the first partial only when the task has yielded all.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 
@@ -173,7 +173,7 @@ def _jvm_folder(options: SessionOptions, scratch: Path | None) -> Path:
 
 
 def _choose_worker_python(session: SparkSession, folder: Path) -> None:
-    """Obey `spark.pyspark.python`, which counts more than the environment, as it does for spark-submit."""
+    """Obey `spark.pyspark.python`, which takes precedence over the environment, as in spark-submit."""
     context = session.sparkContext
     python = context.getConf().get(_WORKER_PYTHON) or context.pythonExec
     if "/" in python and not (folder / python).exists():

@@ -1,4 +1,4 @@
-"""The two writers of the job: partials into the archive and, exactly once, into the warehouse.
+"""The two writers of the job: they store partials in the archive and, exactly once, in the warehouse.
 
 The archive comes first, so that everything in the warehouse can be rebuilt. Every insert has a token that
 follows from the ids in it, so repeating any step changes nothing.
@@ -28,7 +28,7 @@ from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 SLICE_ROWS = 200_000
 """Rows per insert. More rows are cut at fixed positions, and each part has its own token."""
 
-# A short trouble of ClickHouse must not fail the Spark task, whose repetition reads the streams again.
+# A short outage of ClickHouse must not fail the Spark task: repeating it would read the streams again.
 ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.25, longest_s=1.0, factor=4)
 # A batch of 100,000 queues takes a loaded server tens of seconds, and giving up would only repeat it.
@@ -67,9 +67,9 @@ class SinkOptions:
 def land(
     batches: Iterable[pa.RecordBatch], options: SinkOptions, *, hand_rows: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Store the files of partials, and all else that needs nothing of other tasks; yields their figures.
+    """Store the archive files of partials, and the rows and notes that need no merge; yields their figures.
 
-    Partials of up to `hand_rows` rows are handed to the driver instead, which joins those of all tasks.
+    The rows of a partial with at most `hand_rows` rows go to the driver, which joins the rows of all tasks.
     """
     freeze_imports()
     for batch in batches:
@@ -121,8 +121,8 @@ def note(options: SinkOptions, gaps: Sequence[GapRow], rejects: Sequence[RejectR
 
 
 def remember(options: SinkOptions, gaps: Sequence[GapRow]) -> None:
-    """Note the drift from before some gaps; call this before rows from behind them are inserted."""
-    # The drift of a queue that has spoken since the gap includes its loss in the gap.
+    """Note the drift from before some gaps; call this before rows from behind the gaps are inserted."""
+    # As soon as an event from behind the gap has landed, the drift of its queue includes the loss in the gap.
     if gaps:
         remember_drift(connection(options.clickhouse_url), gaps)
 
@@ -130,7 +130,7 @@ def remember(options: SinkOptions, gaps: Sequence[GapRow]) -> None:
 def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
     """Store one partial, or only its files if its rows are handed on; returns the rows that were inserted."""
     definition = options.definitions[partial.metric]
-    # The archive before the insert: what the warehouse counts must be there for a rebuild.
+    # Archive first: a rebuild must find every event that the warehouse counts.
     if options.archive is not None:
         archive = Archive(options.archive)
         for file in partial.files:
@@ -140,11 +140,12 @@ def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
     if partial.whole:
         remember(options, partial.gaps)
     inserted = 0
-    # Plain rows are not merged, so those of a cut stream are final too.
+    # Plain rows are not merged, so the plain rows of a cut stream are final too.
     if partial.rows is not None and (partial.whole or definition.plain):
         insert(options, definition, partial.rows, token=partial.token)
         inserted = partial.rows.num_rows
-    # Several tasks can see parts of one gap in a cut stream, so those are noted when all have read.
+    # Several tasks can see parts of one gap in a cut stream, so the driver notes such gaps when all tasks
+    # have read.
     if partial.whole:
         note(options, partial.gaps, partial.rejects, token=partial.token)
     return inserted
@@ -152,7 +153,7 @@ def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
 
 def _in_key_order(definition: MetricDefinition, rows: pa.Table) -> pa.Table:
     """Sums in the order of their tables' keys."""
-    # Sorting here is cheaper than in ClickHouse, which sorts for each tier and not if a block is in order.
+    # ClickHouse sorts a block for each tier unless it is in order, so sorting it once here is cheaper.
     if definition.plain:
         return rows
     return rows.sort_by([(name, "ascending") for name in (*definition.kind.dimensions, "bucket_start")])

@@ -1,6 +1,6 @@
 """Makes the metric streams a Spark source: the driver plans read tasks, and the tasks read Redis.
 
-An exception in a method that Spark calls on the driver ends the query. So those methods try a few times and
+An exception in a method that Spark calls on the driver ends the query. So these methods try a few times and
 then behave as if nothing were new. A failed `read` fails its task, which Spark repeats.
 """
 
@@ -40,9 +40,9 @@ _log = structlog.get_logger(__name__)
 
 FORMAT = "weir-streams"
 PACKED_CHUNK = 500
-"""Entries per read of metrics whose entries hold many records: with 15 kB each, Redis answers 7.5 MB."""
+"""Entries per read of metrics whose entries hold many records: at 15 kB each, Redis sends 7.5 MB."""
 BODIES_CHUNK = 32
-"""Entries per read of the log: of 64 kB each Redis answers 2 MB, and 35 MB at worst."""
+"""Entries per read of the log: at the usual 64 kB each, Redis sends 2 MB; at worst it sends 35 MB."""
 PLAN = "plan"
 """The name of the note in Redis that mirrors the newest batch in Spark's journal (0011)."""
 
@@ -68,7 +68,7 @@ class SourceOptions:
     max_read_tasks: int = 1
     read_task_events: int = READ_TASK_EVENTS
     owner: str | None = None
-    """The holder of the lease on the streams, without which nothing is planned; None asks for no lease."""
+    """The holder of the lease on the streams, which planning requires; None plans without a lease."""
 
     def as_text(self) -> str:
         return base64.b64encode(pickle.dumps(self)).decode()
@@ -121,7 +121,7 @@ class ReadTaskPartition(InputPartition):
 
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches on the driver; `read` runs in the tasks, on a copy of its own."""
+    """Plans batches on the driver; `read` runs in the tasks, each with a copy of the reader."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -182,7 +182,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leave_if_abandoned()
 
     def close(self) -> None:
-        """Close its connections; they open again when they are used."""
+        """Close the connections; the next call opens them again."""
         if self._store is not None:
             self._store.close()
 
@@ -218,7 +218,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 max_bytes=definition.kind.max_bytes,
             ):
                 if isinstance(content, StreamGap):
-                    # The next owner may have landed and trimmed what is missing here.
+                    # Without the lease, the next owner may have landed and trimmed the missing entries.
                     self._require_lease(store)
                 yield piece, content
 
@@ -230,7 +230,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A batch that was planned before a restart keeps its end: another end would be another token.
         if plan is not None and plan["start"] == start.as_json() and plan["end"] != plan["start"]:
             return Offset.from_json(plan["end"])
-        # Spark asks for the next batch only when the one before it is durable, so that one can be settled.
+        # Spark asks for the next batch only when the last one is durable, so the last one can be settled.
         self._settle(start)
         if self._streams().is_held():
             return start
@@ -244,7 +244,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Whether this pipeline plans nothing for now; raises `LeaseLost` if another owns the streams."""
         if self._options.owner is None:
             return False
-        # Redis was away for longer than the lease, and the driver will take it again. A drain has no later.
+        # The lease ended while Redis was away, and the driver will take it again. A drain does not wait for
+        # that: it fails below.
         if self._target is None and self._streams().read_lease(STREAMS) is None:
             return True
         self._require_lease(self._streams())

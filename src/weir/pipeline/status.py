@@ -41,7 +41,7 @@ class PipelineView:
     off: Sequence[OffShard]
     """The shards whose metrics are off."""
     gaps: Sequence[GapReport] | None
-    """None while ClickHouse does not answer; so are the rejects."""
+    """None while ClickHouse does not answer, like the rejects."""
     rejects: Sequence[Mapping[str, Any]] | None
     """How many events were corrected or set aside, by metric, reason and action."""
 
@@ -51,7 +51,7 @@ def read_pipeline(
 ) -> PipelineView:
     """Read the state of the pipeline from the stores; needs neither Spark nor a running pipeline.
 
-    Besides `metrics`, it shows those that the pipeline itself says it moves.
+    It shows `metrics`, and the metrics that the pipeline names in its own status.
     """
     store = StreamStore(redis_url, timeout_s=answer_s)
     now_ms = time.time_ns() // 1_000_000

@@ -1,8 +1,8 @@
-"""Records the spans in which metrics were off as gaps: charts show them as unknown, and the audit explains by
-them what was lost.
+"""Records the spans in which metrics were off as gaps: charts show them as unknown, and the audit explains
+losses by them.
 
-Redis knows the spans, because the switch is there. Whoever switches records them at once. The pipeline and
-the audit do it again, in case ClickHouse was away then: recording twice changes nothing.
+Redis knows the spans, because the switch is there. The process that switches records them at once. The
+pipeline and the audit record them again, in case ClickHouse was away then; recording twice changes nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Ends = Mapping[tuple[str, int, str], str]
 def record_switch_gaps(
     connection: ClickHouseConnection, switches: Sequence[ShardSwitch], *, metrics: Iterable[str]
 ) -> int:
-    """Record each span that the warehouse does not know as it is; how many rows that took."""
+    """Record each span that the warehouse lacks, or has with another end; returns how many rows it wrote."""
     now_ms = time.time_ns() // 1_000_000
     recorded = AuditReader(connection).switch_gaps()
     rows = unrecorded(switches, recorded, metrics=list(metrics), now_ms=now_ms)
     if rows:
-        # Before the gaps: they must not explain drift that is older than they are.
+        # Note the drift before the gaps: a gap must not explain drift that is older than the gap.
         new = [row for row in rows if (row.metric, row.shard, row.from_id) not in recorded]
         remember_drift(connection, new)
-        # A row is known by its metric, shard and start, so no token has to protect it from a repetition.
+        # Metric, shard and start identify a row, so no token has to protect it from a repetition.
         insert_gaps(connection, rows, token=uuid4().hex, now_ms=now_ms)
     return len(rows)
 
@@ -61,7 +61,7 @@ def _missing(switches: Sequence[ShardSwitch], recorded: Ends, *, metrics: Sequen
 
 
 def _forgotten(switches: Sequence[ShardSwitch], recorded: Ends, *, now_ms: int) -> Iterator[GapRow]:
-    """Open gaps of which Redis knows nothing, because it lost its data: metrics are on, so they end now."""
+    """Ends for open gaps that Redis does not know: it lost its data, so metrics are on and the gaps over."""
     known = {switch.shard: {_id(span.from_ms) for span in switch.spans} for switch in switches}
     for (metric, shard, from_id), to_id in recorded.items():
         if not to_id and from_id not in known.get(shard, {from_id}):
@@ -89,7 +89,7 @@ def _row(metric: str, shard: int, span: OffSpan) -> GapRow:
 
 
 def _id(time_ms: int) -> str:
-    """A moment as the id of an entry that would come first in it."""
+    """The id that the first entry of a millisecond would have."""
     return f"{time_ms}-0"
 
 

@@ -1,4 +1,4 @@
-"""Switches metrics off and on with all that belongs to it: the gaps are recorded, and the loss is told."""
+"""Switches metrics off and on, records the gaps, and reports the loss."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class LossSource(StrEnum):
     """Where the figures of a loss come from."""
 
     ODOMETERS = "odometers"
-    """Metrics are off: the odometers of the queues now, less those that landed."""
+    """Metrics are off: the odometers of the queues now, less the landed ones."""
     AUDIT = "audit"
-    """Metrics are on again: what the audit attributed to the span so far."""
+    """Metrics are on again: the losses that the audit attributed to the span so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What queues counted in the newest span without metrics."""
+    """The counts of queues that the metrics lost in the newest span without metrics."""
 
     counts: Mapping[str, int]
-    """By counter; those with 0 are left out."""
+    """By counter; counters with 0 are left out."""
     source: LossSource
     landed: bool
-    """False while events from before have not landed; the odometers take them for lost."""
+    """False while events from before the span have not landed: the odometers count those as lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +59,11 @@ class SwitchView:
     recorded: bool
     """Whether the warehouse knows the spans; if not, the pipeline records them when it can."""
     loss: Loss | None
-    """None if metrics never were off, or if a store does not answer in time."""
+    """None if metrics were never off, or if a store does not answer in time."""
 
 
 def switch_document(view: SwitchView) -> dict[str, Any]:
-    """The view for programs: the API answers it, and the command prints it as JSON."""
+    """The view for programs: the API sends it, and the command prints it as JSON."""
     state, newest = view.state, _decisive(view.state)
     return {
         "off": state.off,
@@ -93,7 +93,7 @@ def switch_document(view: SwitchView) -> dict[str, Any]:
 
 
 def _decisive(state: SwitchState) -> ShardSwitch:
-    """The switch that speaks for all: that of the shard that is off for longest, or was on last."""
+    """The switch to show for all: of the shard that is off for longest, or else of the one switched last."""
     if state.off:
         return min((one for one in state.shards if one.off), key=lambda one: one.since_ms)
     return max(state.shards, key=lambda one: one.since_ms, default=ShardSwitch(shard=0))
@@ -123,7 +123,7 @@ class MetricsSwitching:
         self._threads = BoundedThreads(2, patience_s=patience_s, name="weir-metrics-switch")
 
     async def change(self, *, on: bool, by: str, reason: str) -> SwitchView:
-        """Switch all shards. Those that did not answer stand in the view; repeating the act is safe."""
+        """Switch all shards; repeating this is safe. The view lists the shards that did not answer."""
         state = await self._switch.switch(on=on, by=by, reason=reason)
         await self._attempt(
             lambda one: record_switch_gaps(one, state.shards, metrics=self._metrics) if state.shards else 0
@@ -160,7 +160,7 @@ class MetricsSwitching:
         )
 
     async def _count_by_odometers(self, state: SwitchState) -> Counter[str]:
-        """How far the odometers of queues are ahead of those that landed, in the shards that are off."""
+        """How far the odometers of queues are ahead of the landed ones, in the shards that are off."""
         off = {switch.shard for switch in state.shards if switch.off}
         total: Counter[str] = Counter()
         for environment in await self._ask(lambda one: AuditReader(one).environments()):
@@ -199,7 +199,7 @@ class MetricsSwitching:
             store.close()
 
     async def _attempt(self, ask: Callable[[ClickHouseConnection], T]) -> T | None:
-        """The answer of the warehouse; None if there is none."""
+        """The answer of the warehouse; None if it does not answer."""
         try:
             return await self._ask(ask)
         except (TimeoutError, Unavailable):

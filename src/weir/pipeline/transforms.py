@@ -2,13 +2,14 @@
 
 They begin at three kinds of frames:
 
-- **Entries**, one row per stream entry (`entry_rows`): `clamped`, `quarantined` and `counted` say what
-  becomes of each, and `bucketed` makes each event a landing row of its own. They define what a batch means.
-- **Landing rows**, typed: `merged_rows` adds up those of the same subject, bucket and shard, whether one row
+- **Entries**, one row per stream entry (`entry_rows`): `clamped`, `quarantined` and `counted` decide
+  about each entry, and `bucketed` makes each event a landing row of its own.
+  Together they define what a batch means.
+- **Landing rows**, typed: `merged_rows` adds up the rows of a subject, bucket and shard, whether one row
   stands for one event or for thousands; `ledger_rows` adds up the buckets too.
 - **Partials**, in which read tasks and rebuilds hand over landing rows that they added up in NumPy
   (`partials`, `landing`). That is the fast form of the transforms on entries, with equal rows (0013).
-  `partial_rows` unpacks those which are not final, and `merged_rows` merges them.
+  `partial_rows` unpacks the partials that are not final, and `merged_rows` merges them.
 
 Spark has no unsigned numbers, so typed columns are signed and wide. `landing_batch` turns them back.
 """
@@ -44,7 +45,7 @@ _MAX_SIGNED = 2**63 - 1
 
 
 def _sum(name: str) -> Column:
-    """A sum that stays at the greatest number: a plain one would fail the batch for ever."""
+    """A sum that stops at the greatest number; a plain sum would overflow and fail the batch for ever."""
     return fn.coalesce(fn.try_sum(name), fn.lit(_MAX_SIGNED))
 
 
@@ -56,7 +57,7 @@ _AGGREGATES: dict[Aggregate, Callable[[str], Column]] = {
 
 
 def clamped(entries: DataFrame, *, at_ms: int) -> DataFrame:
-    """The entries with the time `at_ms` at which they count; those from the future count when planned."""
+    """The entries with the time `at_ms` at which they count; future ones count at the time of planning."""
     ahead = fn.col("stream_ms") > at_ms + FUTURE_MS
     return entries.withColumn("at_ms", fn.when(ahead, fn.lit(at_ms)).otherwise(fn.col("stream_ms")))
 
@@ -70,7 +71,7 @@ def counted(entries: DataFrame, *, at_ms: int, ages: Ages) -> DataFrame:
 def quarantined(entries: DataFrame, definition: MetricDefinition, *, at_ms: int, ages: Ages) -> DataFrame:
     """The notes on entries that were not taken as they came: one row per shard and reason."""
     noted = entries.withColumn("verdict", _verdict(at_ms, ages)).filter("verdict IS NOT NULL")
-    # Structs compare field by field, so the least and the greatest one are those of the first and last id.
+    # Structs compare field by field, so the least and the greatest struct have the first and last id.
     found = noted.select(
         "shard", "verdict.reason", "verdict.action",
         fn.struct("stream_ms", "stream_sequence", fn.lower(fn.hex("head")).alias("head")).alias("entry"),
@@ -125,9 +126,9 @@ def merged_rows(rows: DataFrame, definition: MetricDefinition, *, partitions: in
 
 
 def ledger_rows(rows: DataFrame, definition: MetricDefinition) -> DataFrame:
-    """What arrived of each subject: its events, counts and odometers over all buckets.
+    """The account of each subject: its events, counts and odometers over all buckets.
 
-    Gauges say nothing over all time, and a rebuild repeats what arrived before, so neither is in it.
+    Gauges mean nothing over all time, and a rebuild repeats events that arrived before. So both are left out.
     """
     single = {
         column_of(field, field.aggregates[0]): field.aggregates[0]

@@ -1,4 +1,4 @@
-"""Sends events of a user's process to the streams, from a thread of its own. `weir.metrics` shows it."""
+"""Sends events of a user's process to the streams, from a thread of its own; `weir.metrics` exports it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MetricEmitter:
         self, redis_url: str, *, shards: int = 1, capacity: int = 10_000, interval_s: float = 1.0
     ) -> None:
         """`shards` spreads subjects over so many streams; it may be at most the installation's shards."""
-        # Opens nothing yet, but refuses here, not in the thread, what is not the URL of a Redis.
+        # Opens no connection yet, but refuses a wrong URL here and not in the thread.
         connect(redis_url)
         self._url = redis_url
         self._shards = shards
@@ -66,7 +66,7 @@ class MetricEmitter:
             self._waiting.append((kind, event))
 
     def close(self, *, timeout_s: float = 5.0) -> None:
-        """Send what waits and end the thread; after `timeout_s`, the rest is given up."""
+        """Send the waiting events and end the thread; give up the rest after `timeout_s`."""
         with self._lock:
             sender, self._sender = self._sender, None
         if sender is not None:
@@ -80,7 +80,7 @@ class MetricEmitter:
 
     def _start(self) -> None:
         if self._pid != os.getpid():
-            # A fork: the thread stayed in the parent, and so did what waited.
+            # After a fork, the thread and the events that waited belong to the parent.
             self._pid, self._sender = os.getpid(), None
             self._waiting.clear()
         if self._sender is None:
@@ -115,7 +115,7 @@ class _Sender:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._send())
         except Exception as error:
-            # The program that is measured goes on, whatever this is.
+            # The measured program goes on, whatever the error is.
             _log.error("no more events are sent", error=repr(error))
 
     async def _send(self) -> None:
@@ -128,7 +128,7 @@ class _Sender:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), owner._interval_s)
                 await self._round(redis, emitter)
-            # For events that came after the last round took what waited.
+            # Send the events that came during the last round.
             await self._round(redis, emitter)
         finally:
             await redis.aclose()
@@ -147,7 +147,7 @@ class _Sender:
         await emitter.flush()
 
     async def _announce(self, redis: Redis | RedisCluster, kind: EventKind) -> None:
-        """Tell which version of the kind is written here, so that an older pipeline stops before it."""
+        """Announce which version of the kind is written here, so that an older pipeline stops before it."""
         name = f"{EVENT_LAYOUT}{kind.name}"
         for shard in range(self._owner._shards):
             key = metric_layouts_key(shard)

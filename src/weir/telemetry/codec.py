@@ -36,8 +36,8 @@ def pack(kind: EventKind, event: MetricEvent) -> bytes:
     names = [text.encode() for text in event.dimensions]
     texts = [text.cut(event.texts.get(text.name, b"")) for text in kind.texts]
     limits = ((1 << 8 * field.width) - 1 for field in kind.fields)
-    # Values beyond the width of their field are cut to its limit: an event with a maximum tells more than
-    # none.
+    # Values beyond the width of their field are cut to its limit: such an event tells more than
+    # no event.
     numbers = (
         min(max(event.values.get(field.name, 0), 0), top)
         for field, top in zip(kind.fields, limits, strict=True)

@@ -2,7 +2,8 @@
 
 The broker's scripts append their own events. Other processes use this: `emit` packs an event into a bounded
 buffer and returns, and `run` sends the buffer to Redis. While Redis does not answer, the buffer fills; then
-the oldest events are dropped. Both are counted. Events for a shard whose metrics are off are not sent.
+the oldest events are dropped. Failed flushes and dropped events are counted. Events for a shard whose metrics
+are off are not sent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weir.telemetry.switch import OFF
 
 _log = structlog.get_logger(__name__)
 
-# Commands per pipeline: what gathered in an outage is not sent in one piece.
+# Commands per pipeline, so that the events of a long outage are not sent in one piece.
 FLUSH_BATCH = 1_000
 
 
@@ -100,8 +101,9 @@ class StreamEmitter:
         self.counts.switched_off += len(batch) - sent
 
     async def _off_shards(self, shards: set[int]) -> set[int]:
-        """Those of these shards whose metrics are off."""
-        # Once per flush: an event that a switch overtakes lands at the edge of the gap, which harms nobody.
+        """The shards among these whose metrics are off."""
+        # Asked once per flush. An event from around the moment of a switch may land at the edge of the gap,
+        # which does no harm.
         pipeline = self._redis.pipeline(transaction=False)
         for shard in sorted(shards):
             pipeline.hget(switch_key(shard), "state")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weir.telemetry.events import MAX_EVENT_BYTES, STREAM_FIELD
 
-# These stand for an entry that is not an event. They cannot be one, because no layout version is 0.
+# These markers stand for entries that are not events. No event begins so, because no layout version is 0.
 MISSING, OVERSIZED = b"\x00\x01", b"\x00\x02"
 
 _FIELD = STREAM_FIELD.encode()
@@ -32,7 +32,7 @@ class Entries:
 def entries_of(
     reply: Sequence[tuple[bytes, Sequence[bytes]]], *, max_bytes: int = MAX_EVENT_BYTES
 ) -> Entries:
-    """The reply of XRANGE as entries; those that are not events, or are longer, become markers."""
+    """The reply of XRANGE as entries; an entry without an event, or longer than `max_bytes`, is a marker."""
     payloads = [_payload(fields, max_bytes) for _, fields in reply]
     return Entries(
         ids=parse_ids([entry_id for entry_id, _ in reply]),

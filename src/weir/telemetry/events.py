@@ -4,11 +4,11 @@ An `EventKind` is data. The Lua block of the broker's scripts (`telemetry.lua`),
 (`telemetry.codec`) and the pipeline's decoder (`telemetry.event_columns`) all follow from it.
 
 A kind that changes keeps the fields of its earlier versions in `earlier`. Entries and archive files of those
-versions stay readable: a field that they lack is 0, a text is empty, and what the kind no longer has is left
-out.
+versions stay readable: a field that they lack is 0, a text is empty, and fields that the kind no longer has
+are left out.
 
 Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their last
-value, and of those that are measured, not set, also their minimum and their sum over the events. Odometers
+value. Of measured gauges, which nobody sets, it also keeps the minimum and the sum over the events. Odometers
 are lifetime totals kept by the same script: they only grow, and the sum of the counts must agree with them,
 so any loss or duplication on the way to a chart can be measured.
 """
@@ -30,7 +30,7 @@ MAX_EVENT_BYTES = 16_384
 Only a kind whose events hold whole messages says otherwise."""
 
 LOG_ENTRY_BYTES = 64 * 1024
-"""An event of the log ends before the message that would bring its bodies over this, but has one."""
+"""An event of the log ends before the message that would bring its bodies over this, but has at least one."""
 LOG_BODIES_BYTES = LOG_ENTRY_BYTES + MAX_NAME_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
 """The longest bodies of an event of the log: one message of the longest kind."""
 
@@ -49,13 +49,13 @@ class Field:
     name: str
     width: int
     aggregates: tuple[Aggregate, ...] = ()
-    """None of them: the field is not part of the sums."""
+    """Empty: the field is not part of the sums."""
     doc: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextField:
-    """One text of an event, in UTF-8, or with `binary` any bytes; what is longer than `max_bytes` is cut."""
+    """One text of an event, in UTF-8, or with `binary` any bytes; it is cut at `max_bytes`."""
 
     name: str
     max_bytes: int
@@ -208,7 +208,7 @@ QUEUE_COUNTERS = tuple(_COUNTED)
 At any instant: waiting + running = enqueued - acked - dead - expired - cancelled (all of them odometers).
 """
 FINAL_COUNTERS = ("acked", "dead", "expired", "cancelled")
-"""The counters of messages that left their queue for good: the odometers that `enqueued` is balanced by."""
+"""The counters of messages that left their queue for good: their odometers balance that of `enqueued`."""
 
 
 def count_left(counts: Mapping[str, int]) -> int:

@@ -29,7 +29,7 @@ PARTS = (
     "unasked_ms",
     "unknown_ms",
 )
-"""The parts of a wait that records hold; `turn_ms` is what is left."""
+"""The parts of a wait that records hold; `turn_ms` is the rest of the wait."""
 NUMBERS = {
     "outcome": np.uint8,
     "reason": np.uint8,
@@ -45,7 +45,7 @@ NUMBERS = {
 }
 """Columns of numbers with their types."""
 IDS = ("message_id", "blocked_by_id")
-"""Columns of 16 bytes; zeros if there is none."""
+"""Columns of 16 bytes; zeros if there is no id."""
 ATTEMPT_COLUMNS = ("attempt_started_ms", "attempt_ended_ms", "attempt_end", "attempt_consumer")
 """Columns of lists, with an element per attempt."""
 
@@ -73,11 +73,11 @@ class PackedLives:
     starts: Numbers
     sizes: Numbers
     broken: NDArray[np.bool_]
-    """For each entry, whether it cannot be read; its lives are not among the others."""
+    """For each entry, whether it cannot be read; its lives are then left out."""
 
 
 def find_lives(records: pa.BinaryArray, counts: NDArray[np.uint32]) -> PackedLives:
-    """Find the records of entries that hold so many lives each."""
+    """Find the records in some entries; `counts` says how many lives each entry holds."""
     offsets = np.frombuffer(records.buffers()[1], np.int32)[
         records.offset : records.offset + len(records) + 1
     ]
@@ -88,7 +88,7 @@ def find_lives(records: pa.BinaryArray, counts: NDArray[np.uint32]) -> PackedLiv
     found = _located(raw, begins, np.where(broken, 0, wanted))
     total = np.bincount(found.entries, weights=found.sizes, minlength=len(records)).astype(np.int64)
     broken |= total + 2 * wanted != lengths
-    # Only where the sizes add up are the records where they are thought to be.
+    # The records of an entry are where they are expected only if the sizes add up.
     found = _located(raw, begins, np.where(broken, 0, wanted))
     broken[found.entries[~_sound(raw, found)]] = True
     kept = ~broken[found.entries]
@@ -114,7 +114,7 @@ def _located(raw: NDArray[np.uint8], begins: Numbers, counts: Numbers) -> Packed
 
 
 def _sound(raw: NDArray[np.uint8], found: PackedLives) -> NDArray[np.bool_]:
-    """Whether each record has a known form, and the size that its parts say."""
+    """Whether each record has a known form, and the size that its parts add up to."""
     forms = raw[found.starts]
     good = np.zeros(len(forms), bool)
     for form, least in _LEAST.items():
@@ -237,7 +237,7 @@ def _read_full(
 
 
 def _attempts_at(raw: NDArray[np.uint8], begins: Numbers, counts: Numbers) -> Numbers:
-    """Where each attempt is; they follow each other, each as long as its consumer's name says."""
+    """Where each attempt begins. They follow each other, and each ends with its consumer's name."""
     found = []
     for at, count in zip(begins.tolist(), counts.tolist(), strict=True):
         for _ in range(count):
@@ -247,7 +247,7 @@ def _attempts_at(raw: NDArray[np.uint8], begins: Numbers, counts: Numbers) -> Nu
 
 
 def _split(waits: Numbers, parts: Sequence[Numbers]) -> _Columns:
-    """The parts of waits by name; what no part explains was waited in turn."""
+    """The parts of waits by name; the time that no other part explains is `turn_ms`."""
     known = np.sum(parts, axis=0, dtype=np.int64) if len(waits) else waits
     return {**dict(zip(PARTS, parts, strict=True)), "turn_ms": np.maximum(waits - known, 0)}
 
@@ -278,7 +278,7 @@ def _texts(data: bytes, begins: Numbers, sizes: Numbers) -> pa.Array:
 
 
 def _fitting(values: NDArray[Any], kind: Any) -> NDArray[Any]:
-    """Values as a column holds them; larger ones, which only a made-up record has, become its greatest."""
+    """Values cut to the range of their column; only a made-up record has larger ones."""
     fitting: NDArray[Any] = np.clip(values, 0, np.iinfo(kind).max if kind is not np.uint64 else None)
     return fitting.astype(kind)
 

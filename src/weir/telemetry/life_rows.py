@@ -1,4 +1,4 @@
-"""Lives from rows: as `life_columns` decodes them, and as the warehouse answers them."""
+"""Makes lives from rows, which come from `life_columns` or from the warehouse."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from weir.redis_client import DRIVER_ERRORS
 
 _log = structlog.get_logger(__name__)
 
-# One `SET` per worker and two seconds is the price of knowing who is alive (0061).
+# To know which workers are alive costs one `SET` per worker every two seconds (0061).
 NOTE_EVERY_S = 2.0
 # Five missed notes. A busy event loop is late by less, and a verdict names a killed worker within 15 s.
 NOTE_EXPIRES_MS = 10_000
@@ -38,7 +38,7 @@ class QueueLoad:
 
     queue: QueueRef
     held: int
-    """Messages under its leases: running ones and those that were fetched ahead."""
+    """Messages under its leases: running and prefetched ones."""
     running: int
     """Messages whose handler runs."""
     running_ms: int

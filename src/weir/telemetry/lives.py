@@ -3,11 +3,11 @@
 An entry of the kind `life` holds the lives of one call and queue: the size of each record (two bytes), then
 the records. Each begins with a head, whose first byte is the form of the rest:
 
-- `DIRECT`, of a message that was acked on its first attempt and never moved: its lease as it stood. So the
-  script copies bytes, and the decoder subtracts the readings of the clocks.
-- `FREED`, the same of one that became the head of its key while it was in line: behind the lease stand when
-  and at which readings that was, and which message had been the head before.
-- `FULL`, of all others: everything is written out.
+- `DIRECT`: a message that was acked on its first attempt and never moved. The rest is a copy of its lease. So
+  the script only copies bytes, and the decoder subtracts the readings of the clocks.
+- `FREED`: such a message that was blocked and became the head of its key. Behind the lease follow the time
+  and the readings of that moment, and the former head of the key.
+- `FULL`: any other message. Everything is written out.
 
 A form never changes. A record that must hold more gets a new form; entries with unknown forms are set aside.
 Most significant bytes come first. Formats are spelled as scripts spell them.
@@ -24,19 +24,19 @@ from weir.model.message import DeathReason
 DIRECT, FREED, FULL = 1, 2, 3
 
 LIFE_BYTES = 15_000
-"""Sizes and records of one entry. With the longest names it is an event of 16 kB, the longest allowed; the
-longest life, with 20 attempts of consumers with 255 bytes each, has 6 kB."""
+"""The most bytes of sizes and records in one entry. With the longest names, the event then has 16 kB, the
+longest allowed. The longest life, with 20 attempts and consumer names of 255 bytes each, has 6 kB."""
 LIFE_STREAM_BYTES = 128 * 1024 * 1024
-"""What the lives of a shard may take in Redis before the oldest are dropped: about 700,000 lives."""
+"""The memory that a shard's lives may take in Redis before the oldest are dropped: about 700,000 lives."""
 
 MEMBER = ">I8c16I4I8I8I8I1"
 """Sequence, id, attempts, enqueued, available, expires, priority; then the ordering key."""
 READINGS = ">I6I6I6I6I6"
 """The queue's clocks: paused, queue limit, environment limit, unasked, unknown."""
 HANDED_OUT = ">I6I6I6I6I6I6"
-"""When, and the readings then."""
+"""When the message was handed out, and the readings then."""
 ORIGIN = ">I8I8I1I6I6I6I6I6"
-"""Of when a message was put in: available, expires, priority, readings. Then its key, and ORIGIN_END."""
+"""As of its enqueue: available, expires, priority, readings. Then the key, and ORIGIN_END."""
 ORIGIN_END = ">I4I1"
 """Sizes of the payload and of the key."""
 LIFE_HEAD = ">I1I1I1I6I4"
@@ -53,7 +53,7 @@ LIFE_ATTEMPT = ">I6I6I1I1"
 OUTCOMES = tuple(LifeOutcome)
 ATTEMPT_ENDS = tuple(AttemptEnd)
 REASONS: tuple[DeathReason | None, ...] = (None, *DeathReason)
-"""A record holds positions in these."""
+"""A record holds positions in these three tuples."""
 
 _CODES = re.compile(r"[Ic]\d+")
 

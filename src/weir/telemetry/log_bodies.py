@@ -1,7 +1,7 @@
-"""What an event of the kind `log` holds beside lives: the bodies of the messages, as scripts write them.
+"""Reads the bodies of messages from events of the kind `log`, as scripts write them.
 
 `bodies` begins with a `LOGGED` record per life, in the order of the lives. Then follow, for each message, its
-idempotency key, its headers as JSON, and its payload. Nothing follows of a message that was left out.
+idempotency key, its headers as JSON, and its payload. A message that was left out has none of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
 
 
 def split_bodies(data: bytes, count: int) -> list[tuple[bool, bytes, bytes, bytes]] | None:
-    """Whether it was left out, idempotency key, headers and payload of each message; None if unreadable."""
+    """Per message: whether it was left out, idempotency key, headers and payload; None if unreadable."""
     at = count * _LOGGED.size
     if len(data) < at:
         return None
@@ -43,7 +43,7 @@ def split_bodies(data: bytes, count: int) -> list[tuple[bool, bytes, bytes, byte
 
 
 def body_columns(bodies: Iterable[bytes], counts: Iterable[int]) -> dict[str, pa.Array]:
-    """The bodies of some events as columns, with a row per message. Unreadable ones are set aside before."""
+    """The bodies of some events as columns, a row per message. Unreadable events were set aside before."""
     rows = [
         row
         for data, count in zip(bodies, counts, strict=True)

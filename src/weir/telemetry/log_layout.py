@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 LOGGED = ">I1I1I4I4"
-"""1 if it was left out, else 0; sizes of the idempotency key, the headers and the payload."""
+"""1 if the message was left out, else 0; sizes of the idempotency key, the headers and the payload."""
 LOG_CALL_BYTES = 16 * 1024 * 1024
-"""The bodies that one call may log; the messages beyond it are logged without theirs."""
+"""The bytes of bodies that one call may log; further messages are logged without their bodies."""
 LOG_STREAM_BYTES = 128 * 1024 * 1024
-"""What the log of a shard may take in Redis before the oldest entries are dropped: a recorded gap."""
+"""The memory that a shard's log may take in Redis. Then the oldest entries are dropped, as a recorded gap."""
 
 
 def lua_block() -> str:

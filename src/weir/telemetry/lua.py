@@ -21,7 +21,7 @@ def emit_block(
     samples: str | None = None,
     prepare: str = "",
 ) -> str:
-    """Lua that appends one event of `kind` to `stream`, and whose failure does not fail the script around it.
+    """Lua that appends one event of `kind` to `stream`; if that fails, the script around it goes on.
 
     All arguments are Lua expressions: `enabled` and `max_length` texts, `dimensions` strings in the order of
     the kind, `values` numbers by field name (0 if absent), `texts` strings by name (empty if absent),

@@ -81,7 +81,7 @@ class Presence:
             del self._news[: len(batch)]
 
     async def run(self) -> None:
-        """Flush for ever. Once a minute forget what is known, so that served environments are noted again."""
+        """Flush for ever. Once a minute forget the known environments, so served ones are noted again."""
         while True:
             for _ in range(round(NOTE_EVERY_S / self._interval_s)):
                 await asyncio.sleep(self._interval_s)
@@ -123,7 +123,7 @@ class ServingProcesses:
             counts = await pipeline.execute()
         except _DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
-        # Before that, the other environments of a process are no longer known, so it counts as shared.
+        # Notes older than `KEEP_MS` are gone: a process may have served others then, so it counts as shared.
         forgotten = since_ms < self._clock.now_ms() - KEEP_MS
         return [
             ServingProcess(worker_id=worker_id, shared=forgotten or count != 1)

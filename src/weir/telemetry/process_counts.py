@@ -1,7 +1,7 @@
 """Counts what one process does: its messages, its transactions, its failed store operations, its retries.
 
 The seams of the stores count here (`broker.observed`, `control.database`, `warehouse.reading.reader`), so
-that every caller is counted, and once. `sampler` takes the counts every five seconds.
+that every caller is counted exactly once. `sampler` takes the counts every five seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_LAG_MS = (1 << 32) - 1
 
 
 TOTALS = ("pushes", "pops", "acks", "deaths", "jobs_done", "transactions", "errors")
-"""The counts whose totals are told as well, for Prometheus."""
+"""The counts whose totals are published too, for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class CountedSpan:
 
 
 class ProcessCounts:
-    """Counts of one process. Its methods only add, because they stand on the way of every message."""
+    """Counts of one process. Its methods only add, because every message passes through them."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         # Plain dictionaries: a `Counter` took twice as long per operation.
@@ -46,7 +46,7 @@ class ProcessCounts:
         self._retries = RetryTimes(monotonic=monotonic)
 
     def count_pushes(self, count: int) -> None:
-        """Count messages that this process put into queues. Refused ones and duplicates are not."""
+        """Count messages that this process put into queues. Refused ones and duplicates do not count."""
         self._values["pushes"] += count
 
     def count_pops(self, deliveries: Sequence[Delivery]) -> None:
@@ -55,7 +55,7 @@ class ProcessCounts:
         queue: QueueRef | None = None
         lags = _NONE
         for one in deliveries:
-            # Deliveries of one queue stand side by side and share its name, so it is looked up once.
+            # Deliveries of one queue follow each other and share one `QueueRef`, so it is looked up once.
             if one.lease.queue is not queue:
                 queue = one.lease.queue
                 lags = self._lags_of(queue)
@@ -75,7 +75,7 @@ class ProcessCounts:
         self._values["deaths"] += count
 
     def count_retries(self, delays_ms: Sequence[int]) -> None:
-        """Note messages that failed and that wait so long for their retry."""
+        """Note messages that failed, each with the delay until its retry."""
         self._retries.add(delays_ms)
 
     def count_transaction(self) -> None:

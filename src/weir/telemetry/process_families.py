@@ -1,4 +1,4 @@
-"""What a process counted since it began, for Prometheus."""
+"""Publishes the counts of a process since it began, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.telemetry.process_counts import TOTALS, ProcessCounts
 
 
 def process_families(counts: ProcessCounts) -> Callable[[], AsyncIterator[Metric]]:
-    """The source of the families of one process; the texts are those of the catalogue."""
+    """The source of the families of one process; the texts come from the catalogue."""
     texts = {field.name: field.doc for field in WORKER.fields}
 
     async def families() -> AsyncIterator[Metric]:

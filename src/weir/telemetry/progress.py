@@ -26,14 +26,14 @@ class PipelineStatus:
     batch_events: int = 0
     batch_s: float = 0.0
     events: int = 0
-    """Since this process started; so are the next three."""
+    """Since this process started, like the next three."""
     rejected: int = 0
     gaps: int = 0
     failures: int = 0
     newest_ms: int = 0
     """Time of the newest event that has landed."""
     metrics: tuple[str, ...] = ()
-    """The metrics that it moves: those of the package and those that users registered."""
+    """The metrics that it moves: the package's own, and the registered ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def read_lags(store: StreamStore, *, metrics: Iterable[str], shards: int, now_ms
 
 def stream_lag(metric: str, shard: int, tail: Tail, position: str, *, now_ms: int) -> StreamLag:
     """The lag of a stream that was read up to `position`."""
-    # The entry at the position stays in the stream, and those before it are trimmed.
+    # The entry at the position stays in the stream, and the entries before it are trimmed.
     waiting = tail.length - (0 if is_after(tail.first_id, position) else 1)
     seconds = 0.0
     if not is_after(tail.last_id, position):

@@ -24,7 +24,7 @@ def _page() -> Iterator[str]:
     yield "1. the layout version of the kind, 1 byte"
     yield "2. the fields below, in order"
     yield "3. the number of samples, 4 bytes"
-    yield "4. the length of each text, 2 bytes"
+    yield "4. the length of each text, 2 bytes, or 4 bytes if a text of the kind may have 64 kB or more"
     yield "5. the length of each dimension, 1 byte"
     yield "6. the dimensions, UTF-8, without separators"
     yield "7. the texts, UTF-8 or any bytes, without separators"

@@ -24,10 +24,10 @@ from weir.telemetry.process_counts import LAGS, ProcessCounts
 SAMPLE_S = 1.0
 # One report every five seconds, the width of the finest bucket.
 SAMPLES_PER_FLUSH = 5
-# A process that serves many queues reports the lags of its busiest ones by name, and those of all others
-# together: so a report has at most this many events more than its messages fill.
+# A process that serves many queues reports the lags of its busiest ones by name, and the lags of all others
+# together. So the number of queues adds at most this many events to a report.
 LAG_QUEUES = 50
-# 8 kB of samples; more become further events.
+# 8 kB of samples; further samples become further events.
 LAGS_PER_EVENT = 2_000
 OTHER_QUEUES = ("", "", "", "")
 """The names that stand for the queues beyond the busiest."""
@@ -121,7 +121,7 @@ class ProcessSampler:
                     await self._sleep(SAMPLE_S)
                     self.sample(lag_s=self._monotonic() - due)
                 self.flush()
-                # Now, and not with the emitter's next round: what a kill loses is five seconds at most.
+                # Send now, and not with the emitter's next round, so that a kill loses at most five seconds.
                 await self._emitter.flush()
         finally:
             self.flush()
@@ -140,7 +140,7 @@ class ProcessSampler:
 
 
 def busiest(lags_ms: Mapping[QueueRef, array[int]]) -> dict[tuple[str, ...], array[int]]:
-    """The lags by the names of their queue: those of the busiest queues, and of all others together."""
+    """The lags by the names of their queue: each of the busiest queues, and all others together."""
     ranked = sorted(lags_ms.items(), key=lambda item: len(item[1]), reverse=True)
     found: dict[tuple[str, ...], array[int]] = {queue.names: lags for queue, lags in ranked[:LAG_QUEUES]}
     for _, lags in ranked[LAG_QUEUES:]:

@@ -31,11 +31,11 @@ from weir.telemetry.switch import ShardSwitch, switch_of
 # Entries per read. Larger replies keep Redis busy for longer than a queue's clients should wait.
 CHUNK = 5_000
 
-# Whoever finds less time left on a lease treats it as lost, because it may pass on before the next command.
+# A holder with less time left treats its lease as lost, because the lease may end before the next command.
 LEASE_MARGIN_MS = 2_000
 
 HOLD = "hold"
-"""The name of the mark that lets every pipeline plan nothing."""
+"""The name of the mark that keeps every pipeline from planning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class Tail:
     dropped: int | None
     """How many entries were ever removed; None before Redis 7, which does not count them."""
     nodes: int = 0
-    """In how many pieces of memory Redis keeps them; 0 if it is not known."""
+    """In how many pieces of memory Redis keeps the entries; 0 if that is not known."""
     bytes: int = 0
-    """About how much memory they take; 0 if nobody asked."""
+    """About how much memory the entries take; 0 if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +84,14 @@ class StreamStore:
             socket_connect_timeout=self._timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
-        # A dropped store closes its connections before the collector comes to their sockets: one that it
-        # comes to first is reported as left open. Errors in replies tie the driver's objects to each other.
+        # Close the connections when the store is dropped. Errors in replies tie the driver's objects into
+        # cycles, and a socket that the garbage collector finds open would be reported as left open.
         closing = weakref.finalize(self, client.close)
         closing.atexit = False
         return client
 
     def tails(self, keys: Sequence[str], *, sized: Set[str] = frozenset()) -> list[Tail | None]:
-        """The tail of each stream, for those in `sized` with its bytes; None if a stream has no entry."""
+        """The tail of each stream, with its bytes for streams in `sized`; None if a stream has no entry."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
@@ -154,7 +154,7 @@ class StreamStore:
         return [_ids(reply) for reply in self._call_all(key, commands)]
 
     def read_announced(self, layouts: Sequence[str], *, shards: int) -> dict[str, int]:
-        """The newest version of each of these layouts that any program announced in any shard."""
+        """For each of these layouts, the newest version that any program announced in any shard."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for shard in range(shards):
@@ -172,7 +172,7 @@ class StreamStore:
             return [switch_of(shard, stored) for shard, stored in enumerate(pipeline.execute())]
 
     def settle(self, positions: Mapping[str, str]) -> None:
-        """Trim all entries before these positions, and publish the positions as those of the consumer group.
+        """Trim all entries before these positions, and publish the positions through the consumer group.
 
         The entry at the position stays. If it is missing later, `read` knows that Redis dropped unread
         entries.
@@ -212,7 +212,7 @@ class StreamStore:
         with _translating():
             if self._redis.set(key, holder, nx=True, px=span_ms):
                 return True
-            # A third holder may come in before the second command, so the value is read after it.
+            # Another holder may set the key before `PEXPIRE`, so the value is read once more after it.
             return (
                 self._redis.get(key) == holder.encode()
                 and bool(self._redis.pexpire(key, span_ms))
@@ -245,7 +245,7 @@ class StreamStore:
                 self._redis.delete(key)
 
     def read_lease(self, name: str) -> HeldLease | None:
-        """Who holds a lease, and for how long yet; None if nobody does."""
+        """The holder of a lease and the time left; None if nobody holds it."""
         key = _note_key(f"lease:{name}")
         with _translating():
             held: Any = self._redis.get(key)
@@ -271,7 +271,7 @@ class StreamStore:
 
     def _call_all(self, key: str, commands: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         """Send commands about one stream together and return the parser's replies."""
-        # Past the client's own methods, because building their dictionaries would halve the speed.
+        # Without the client's own methods, because building their dictionaries would halve the speed.
         with _translating():
             pool = self._pool_of(key)
             connection: Any = pool.get_connection()
@@ -300,8 +300,8 @@ class StreamStore:
 
     def _gap(self, key: str, after: str, until: str) -> StreamGap:
         tail = self.tails([key])[0]
-        # The entries up to the position were counted when it was settled; those removed beyond that are the
-        # gap.
+        # When the position was settled, the number of entries up to it was noted. The entries removed beyond
+        # this number are the gap.
         noted = self.recall(f"read:{key}")
         entries = None
         if tail is not None and tail.dropped is not None and noted and noted["position"] == after:

@@ -55,5 +55,5 @@ def layouts_key(shard: int) -> str:
 
 def metric_layouts_key(shard: int) -> str:
     """The same for the events of metrics that users define."""
-    # A key of its own: brokers refuse a shard that was announced a layout which they do not know.
+    # A key of its own, because brokers refuse a shard with an announced layout that they do not know.
     return f"{layouts_key(shard)}:metrics"

@@ -1,4 +1,4 @@
-"""The switch of the metrics as Redis keeps it: one per shard, and all are switched in one act.
+"""The switch of the metrics as Redis keeps it: one per shard, and all are switched together.
 
 The broker's script `switch_metrics` writes it, together with the spans in which metrics were off. While a
 shard is off, its queues and the processes that send to it emit no event.
@@ -7,7 +7,7 @@ shard is off, its queues and the processes that send to it emit no event.
     since_ms    when it was switched last, by the clock of Redis
     by, reason  who switched it last, and why
     spans       JSON: the spans that ended, oldest first
-    restored    how far `restore_touched` is
+    restored    how far `restore_touched` has come
 """
 
 from __future__ import annotations

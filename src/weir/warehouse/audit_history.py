@@ -1,4 +1,4 @@
-"""Keeps what audits found: a row per audit, and per queue the drift that is known."""
+"""Keeps the findings of audits: one row per audit, and the known drift of each queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weir.warehouse.ingest import GapRow
 from weir.warehouse.reading.audits import NEWEST, PastAudit
 from weir.warehouse.reading.questions import ask_operator
 
-# ClickHouse's maps cannot be told from lists of rows, so the types are spelled.
+# Arrow does not take a list of pairs for a map by itself, so the types are spelled out.
 _QUEUE_DRIFT = pa.schema(
     [
         *((name, pa.string()) for name in tables.QUEUES.dimensions),
@@ -52,7 +52,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDrift:
-    """What is known to be wrong with one queue."""
+    """The known drift of one queue."""
 
     queue: QueueRef
     last_ms: int
@@ -74,7 +74,7 @@ class AuditHistory:
         self._connection = connection
 
     def next_number(self) -> int:
-        """Numbers count up, so that the order of audits does not depend on a clock."""
+        """The number of the next audit. Numbers order the audits, so that no clock has to."""
         return int(self._connection.rows(audit_query("newest_number"))[0]["number"]) + 1
 
     def newest(self, *, limit: int) -> list[PastAudit]:
@@ -97,7 +97,7 @@ class AuditHistory:
     def record_drift(
         self, audit: AuditRecord, queues: Iterable[QueueDrift], environments: Mapping[EnvironmentRef, int]
     ) -> None:
-        """Note the drift of every queue that drifts now, and that of queues that drifted before as gone."""
+        """Note the drift of every queue that drifts now, and no drift for queues that drifted only before."""
         self._record_queues(audit.number, {one.queue: one for one in queues})
         self._record_environments(audit, environments)
 

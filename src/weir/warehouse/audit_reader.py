@@ -36,14 +36,14 @@ class DriftingQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardQueue:
-    """A queue that sent an event after a gap of its shard."""
+    """The account of a queue by which the losses in gaps of its shard are settled."""
 
     queue: QueueRef
     shard: int
     last_ms: int
     """The time of its newest event that has landed."""
     settled: Sequence[str]
-    """The first ids of the gaps for which its losses are known, even if the loss is zero."""
+    """The first ids of the gaps in which its losses are known, even if nothing was lost."""
     drift: Counts
     known: Counts
     """The drift that was known before the gap."""
@@ -81,7 +81,7 @@ class AuditReader:
     def __init__(
         self, connection: ClickHouseConnection, *, table: Callable[[str], str] = lambda name: name
     ) -> None:
-        """`table` tells the name under which the tables with the counts are read."""
+        """`table` maps the name of a table with counts to the name under which it is read."""
         self._connection = connection
         self._table = table
 
@@ -176,7 +176,7 @@ class AuditReader:
         return [self._sums_of(name, start_s) for name in names]
 
     def queue_tier_drift(self, *, start_s: int) -> dict[QueueRef, int]:
-        """The sum of the differences between a queue's tiers, of queues that have any."""
+        """The sum of the differences between a queue's tiers, for queues that have any."""
         rows = self._ask_tiers("queue_tier_drift", start_s)
         return {
             QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}): row["drift"] for row in rows
@@ -235,7 +235,7 @@ class AuditReader:
             for subject, tiers in sets.items()
             for step, tier in zip(tables.STEPS_MS, tiers.tiers, strict=True)
         }
-        # Events and waits are compared beside the counters.
+        # Two more than the counters, because events and waits are compared too.
         return self._ask(name, **names, start_s=start_s, width=len(QUEUE_COUNTERS) + 2, limit=MAX_ROWS)
 
     def _ask(self, name: str, **parameters: Any) -> list[dict[str, Any]]:

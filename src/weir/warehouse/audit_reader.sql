@@ -127,7 +127,7 @@ SELECT DISTINCT organization, project, environment
 FROM {ledger:Identifier}
 
 -- name: queue_tier_drift
--- Queues whose three tiers do not hold the same over a span that all of them keep, worst first.
+-- Queues whose three tiers do not hold the same counts over a span that all tiers keep, worst first.
 SELECT
     organization, project, environment, queue,
     arraySum(
@@ -159,7 +159,7 @@ ORDER BY drift DESC
 LIMIT {limit:UInt32}
 
 -- name: environment_tier_drift
--- Environments whose three tiers do not hold the same as the finest tier of their queues, worst first.
+-- Environments whose three tiers do not hold the same counts as the finest tier of their queues, worst first.
 SELECT
     organization, project, environment,
     arraySum(
@@ -204,7 +204,7 @@ FROM {table:Identifier}
 WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
 
 -- name: gaps
--- The newest gaps, each with the sum of what queues lost in it according to their odometers. One that is open ends now.
+-- The newest gaps, each with the sum of what queues lost in it according to their odometers. An open gap ends now.
 SELECT
     g.metric AS metric,
     g.shard AS shard,
@@ -229,7 +229,7 @@ ORDER BY from_ms DESC
 LIMIT {limit:UInt32}
 
 -- name: switch_gaps
--- The gaps of metrics that were switched off: their ends, empty for those that are open.
+-- The gaps of metrics that were switched off, with their ends; the end of an open gap is empty.
 SELECT metric, shard, from_id, max(to_id) AS to_id
 FROM metric_gaps
 WHERE kind = {kind:String}

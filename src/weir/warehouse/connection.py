@@ -22,7 +22,7 @@ INSERT_SETTINGS: Mapping[str, Any] = {
     "max_insert_threads": 1,
     # No bound on partitions: events from many days must not stop the pipeline.
     "max_partitions_per_insert_block": 0,
-    # The views side by side: an insert of 100,000 rows of queues takes about half the time (0014).
+    # Run the views in parallel: an insert of 100,000 rows of queues takes about half the time (0014).
     "parallel_view_processing": 1,
     # Sorting on insert cost a third more processor time per event (0010).
     "optimize_on_insert": 0,
@@ -36,7 +36,7 @@ INSERT_SETTINGS: Mapping[str, Any] = {
 
 
 class ClickHouseConnection:
-    """ClickHouse by URL (`http://user:password@host:port/database`); errors are those of the tree."""
+    """ClickHouse by URL (`http://user:password@host:port/database`); it raises errors of the tree."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ClickHouseConnection:
         connect_timeout_s: float = 5,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`settings` go with every statement, except those that the server does not know or let us change."""
+        """`settings` go with every statement; those that the server lacks or has locked are left out."""
         self._client = _client(url, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
         for name, value in (settings or {}).items():
             known = self._client.server_settings.get(name)

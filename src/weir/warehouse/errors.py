@@ -1,4 +1,4 @@
-"""Translates ClickHouse's exceptions into errors of the tree; none leaves the warehouse."""
+"""Translates ClickHouse's exceptions into errors of the tree; none of them leaves the warehouse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REASON = re.compile(r"DB::Exception: ([^(]+)\.?\s*\(")
 
 
 def translated(error: Exception) -> WeirError:
-    """The error of the tree that stands for one of the driver's."""
+    """The error of the tree for an exception of the driver."""
     text = str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
     code = _CODE.search(str(error))
     # By class first: the driver refuses such a value itself, so there is no code of the server.

@@ -21,7 +21,7 @@ GROUP BY metric, shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapRow:
-    """A span of one stream whose events do not exist."""
+    """A span of one stream without events: they were dropped, or never written."""
 
     metric: str
     shard: int
@@ -35,7 +35,7 @@ class GapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectRow:
-    """Events of one stream that were not taken as they came, with one reason."""
+    """Events of one stream that were not taken as they came, all for the same reason."""
 
     metric: str
     shard: int
@@ -48,7 +48,7 @@ class RejectRow:
 
 
 def read_landed_positions(connection: ClickHouseConnection) -> dict[Stream, str]:
-    """The last id of every stream that has landed."""
+    """The last landed id of every stream."""
     rows = connection.rows(_POSITIONS)
     return {(row["metric"], row["shard"]): f"{row['ms']}-{row['sequence']}" for row in rows}
 
@@ -94,5 +94,5 @@ def insert_rejects(
 
 def _time(ms: int) -> datetime:
     """A time that ClickHouse can hold, whatever an id claims."""
-    # An id may claim any 64-bit time, but the range of DateTime64(3) and of Python's datetime ends.
+    # An id may claim any 64-bit time, and neither DateTime64(3) nor Python's datetime can hold all of them.
     return datetime.fromtimestamp(min(ms, MAX_TIME_MS) / 1_000, UTC)

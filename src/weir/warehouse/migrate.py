@@ -1,4 +1,4 @@
-"""Applies migrations to ClickHouse. It has no transactional definitions, so progress is kept per statement.
+"""Applies migrations to ClickHouse, which has no transactions for them, so progress is kept per statement.
 
 A run that was killed between a statement and its note runs that statement again. So every statement must be
 safe to run twice (`IF NOT EXISTS`, `OR REPLACE` …); `./weir check` looks for that.
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS weir_migrations
 ENGINE = ReplacingMergeTree
 ORDER BY (number, statement)
 """
-# Only tiers expire by parts or rows, so only they have this setting.
+# Only tiers and `message_lives` expire by whole parts, so only they have this setting.
 _TIER = re.compile(r"(^CREATE TABLE .*^SETTINGS )(?=.*\bttl_only_drop_parts\b)", re.DOTALL | re.MULTILINE)
 _APPLIED = """
 SELECT number, any(checksum) AS checksum
@@ -40,16 +40,16 @@ FROM weir_migrations
 GROUP BY number
 HAVING uniqExact(statement) = any(statements)
 """
-# An insert misses a view that is detached, and one whose query was changed counts a repeated insert twice
-# until it is loaded again (0014).
+# An insert misses a detached view. A view whose query was changed counts a repeated insert twice until the
+# view is loaded again (0014).
 _ALONE = re.compile(r"^\s*(?:DETACH TABLE|ALTER TABLE \w+ MODIFY QUERY)\b", re.MULTILINE)
 
 Alone = Callable[[], AbstractAsyncContextManager[Any]]
-"""Keeps the pipeline from inserting during a block, or refuses to if it cannot."""
+"""Keeps the pipeline from inserting during a block, or raises if it cannot."""
 
 
 class ClickHouseMigrations:
-    """The migrations of one ClickHouse database. ClickHouse has no locks, so the caller passes them."""
+    """The migrations of one ClickHouse database. ClickHouse has no locks, so the caller passes one."""
 
     name = "ClickHouse"
 
@@ -99,10 +99,10 @@ class ClickHouseMigrations:
 
 
 def with_granules(statement: str) -> str:
-    """The statement; the table of a tier that it creates gets granules of `GRANULE_ROWS`.
+    """The statement; if it creates a tier or `message_lives`, the table gets granules of `GRANULE_ROWS`.
 
     This is not written in the files, because an applied file never changes and ClickHouse cannot change the
-    granules of a table. So tiers that exist keep theirs, and new ones get these.
+    granules of a table. So existing tables keep their granules, and new tables get these.
     """
     return _TIER.sub(rf"\1index_granularity = {GRANULE_ROWS}, ", statement)
 
@@ -112,7 +112,7 @@ async def migrate_warehouse(
 ) -> list[Migration]:
     """Create the URL's database if it is missing and apply the migrations that it lacks.
 
-    `alone` is entered for migrations that change views, because a pipeline must not insert meanwhile.
+    `alone` is entered for migrations that change views, because a pipeline must not insert during them.
     """
     await asyncio.to_thread(_on_server, url, "CREATE DATABASE IF NOT EXISTS {database:Identifier}")
     async with _connected(url) as connection:

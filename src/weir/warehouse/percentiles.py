@@ -7,12 +7,12 @@ does not exceed), or of the wait one rank below it. Under 49 ms it is one of the
 messages are kept and read in the same way.
 
 The engine takes the wait with the index `level * (count - 1)`, rounded down, which is that rank or the one
-below. Of few waits that would be the second longest, so there the greatest wait is given, which a tier keeps
-anyway.
+below. With few waits that would be the second longest, so the answer is then the greatest wait, which a tier
+keeps anyway.
 
 Waits in rows of earlier releases have a T-Digest instead, without a bound. Where rows of both kinds meet in
-one answer, the greater of the two percentiles is given: the percentile of all of them is not above it.
-Merging digests takes time even if all are empty, so it is asked for only where a table has one
+one answer, the greater of the two percentiles is given: the percentile of all waits is not above it.
+Merging digests takes time even if all are empty, so a query merges them only if its table has one
 (`warehouse.reading.digests`).
 """
 
@@ -107,7 +107,7 @@ def sketch_of(kinds: int) -> Sketch | None:
 
 
 def kinds_of(wait_count: int) -> int:
-    """What `wait_sketches` of an answer would be if its table has no digests."""
+    """The `wait_sketches` of an answer whose table has no digests."""
     return _SKETCHES if wait_count else 0
 
 

@@ -1,10 +1,10 @@
-"""Loads the named queries of the warehouse and writes out what SQL files spell as a mark.
+"""Loads the named queries of the warehouse and replaces the marks in their SQL.
 
 `$COUNTERS(sum(#) AS #)` stands for that text once per counter of the catalogue, joined by commas; `#` is the
-counter's name. `$LEFT(t)` stands for how many messages left for good in all rows of `t`. `$WAITS(t)` and
-`$LAGS(t)` stand for the columns of the waits or lags of all rows of `t` (`warehouse.percentiles`), and
-`$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these gauges. Queries about waits are
-written out in two ways: for tables whose rows may have a digest, and for others.
+counter's name. `$LEFT(t)` stands for the number of messages that left for good, over all rows of `t`.
+`$WAITS(t)` and `$LAGS(t)` stand for the columns of the waits or lags of all rows of `t`
+(`warehouse.percentiles`), `$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these gauges.
+Queries about waits are written out in two ways: for tables whose rows may have a digest, and for others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_marks(text: str, *, digests: bool = False) -> str:
 
 
 def _counters(each: str) -> str:
-    """Rows of earlier releases lack the counters that came later, which count as 0."""
+    """The text once per counter. Rows of earlier releases lack the later counters, which count as 0."""
     each = _AGGREGATE.sub(r"coalesce(\g<0>, 0)", each)
     return ", ".join(each.replace("#", one) for one in QUEUE_COUNTERS)
 
@@ -52,7 +52,7 @@ def _left(rows: str) -> str:
 
 
 def _lows_and_means(arguments: str) -> str:
-    """Both are null where no row has them: rows of earlier releases do not."""
+    """Minimum and mean of each gauge; null where no row has them, as in rows of earlier releases."""
     rows, *gauges = (word.strip() for word in arguments.split(","))
     return ", ".join(
         f"min({rows}.min_{gauge}) AS min_{gauge}, "

@@ -1,4 +1,4 @@
-"""Applies the settings for how long each tier keeps its rows to the tables."""
+"""Sets for how long each table keeps its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHERE database = currentDatabase() AND name = {name:String}
 
 
 def apply_retention(connection: ClickHouseConnection, kept_days: Mapping[str, int]) -> list[str]:
-    """Set the TTL of every table that has another one, and return the changed tables."""
+    """Set the TTL of every table that has another TTL, and return the changed tables."""
     changed = []
     for table, days in kept_days.items():
         (row,) = connection.rows(_TTL, {"name": table})

@@ -11,13 +11,13 @@ ClickHouse merges them, so every query aggregates with GROUP BY.
     sum_queue_length …         sum    such a gauge summed over events; its mean is this sum / gauge_count
     gauge_count                sum    the events in these sums
     last                       max    a tuple: time and sequence of the last event, then every gauge after
-                                      it, by name (`max(last).queue_length`): what is carried forward
+                                      it, by name (`max(last).queue_length`): carried forward
     enqueued_total …           max    odometers (queues only)
     wait_count, wait_sum_ms    sum    the number of waits, and their sum
     wait_max_ms                max
     wait_sketch                quantilesDD, 1 %; read with `warehouse.percentiles`
     wait_digest                quantilesTDigest: the waits of rows from before migration 0007, empty in later
-                               ones; it can go when the tier of hours has expired them (400 days)
+                               ones; the column can go when those have expired in the hours (400 days)
 
 In rows from before migration 0007 `cancelled`, minima, sums of gauges and `gauge_count` are null. A bucket
 with rows from before and after it has the minimum and the mean of the later ones.

@@ -1,4 +1,4 @@
-"""Reads the history of audits: all of it for operators, that of its own queues for a tenant."""
+"""Reads the history of audits: all of it for operators, and for a tenant the part about its own queues."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weir.warehouse.reading.questions import ask_operator, ask_tenant
 from weir.warehouse.reading.reader import Question, Reader
 
 NEWEST = 2**53 - 1
-"""A number that no audit reaches, and the largest that JSON carries exactly; before it come all of them."""
+"""A number that no audit reaches, so every audit comes before it; JSON carries no greater one exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAudit:
-    """One audit of the history, for everyone or for one environment."""
+    """One audit of the history, about the whole installation or about one environment."""
 
     number: int
     started_ms: int
@@ -25,7 +25,7 @@ class PastAudit:
     """None if the audit could not finish; then `reason` says why."""
     reason: str
     ledger_drift: int | None = None
-    """Only for everyone and of a complete audit; so are the next four."""
+    """Known only for the whole installation and a complete audit, like the next four."""
     tier_drift: int | None = None
     live_drift: int | None = None
     queues: int | None = None
@@ -54,7 +54,7 @@ class CompleteAudit:
 
 
 class PastAuditReader:
-    """Asks the warehouse what audits found. `environment` is None for everyone's."""
+    """Asks the warehouse what audits found; `environment` is None for the whole installation."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -71,7 +71,7 @@ class PastAuditReader:
         return [_drift(row) for row in await self._reader.ask(_drifting(environment, limit=limit))]
 
     async def drift_of_environments(self, environments: Sequence[EnvironmentRef]) -> dict[QueueRef, int]:
-        """The drift of the queues of some environments that have any."""
+        """The drift of the queues of some environments; queues without drift are left out."""
         names = [scope.names for scope in environments]
         found = await self._reader.ask(ask_operator("drift_of_environments", environments=names))
         return {one.queue: one.drift for one in map(_drift, found)}

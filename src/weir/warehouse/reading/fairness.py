@@ -1,7 +1,7 @@
-"""Reads from lives how fairly a queue served its keys: who waited, who took, and how alike the waits were.
+"""Reads from lives how fairly a queue served its keys: which waited, which were leased, how alike waits were.
 
-Waits for the message's own time, or for its back-off, are left out: no other key caused them. The index is
-over mean waits and not over what was taken, because a key that sends little takes little.
+Waiting for a scheduled time or for a back-off is left out, because no other key caused it. The index is over
+mean waits and not over leased time, because a key with few messages is leased little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_PERIOD_MS = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUse:
-    """What the messages of one key waited and took."""
+    """How long the messages of one key waited and were leased."""
 
     key: str
     messages: int

@@ -20,7 +20,7 @@ from weir.warehouse.tables import BUCKET_MS, QUEUES
 # (0061).
 NOW_SPAN_MS = 15_000
 BEFORE_FACTOR = 6
-"""`BEFORE` is this many times as long as the recent past, and ends where that begins."""
+"""`BEFORE` is this many times as long as the recent past, and ends where the recent past begins."""
 
 
 class FlowPart(IntEnum):

@@ -43,7 +43,7 @@ class Freshness:
     """For shards whose metrics are off: the span that has not ended. Nothing is known after its start."""
 
     def complete_until_ms(self, shard: int, *, now_ms: int | None = None) -> int:
-        """Until when a shard is complete: `now_ms` at most, if given, else when this was read."""
+        """Until when a shard is complete: at most until `now_ms`, or else until this was read."""
         end_ms = self.now_ms if now_ms is None else now_ms
         if shard in self.off:
             end_ms = min(self.off[shard].from_ms, end_ms)
@@ -89,7 +89,7 @@ def freshness_of(
 
 
 class FreshnessReader:
-    """Compares what has landed with what was written, and keeps each answer for `max_age_ms`."""
+    """Compares the landed positions with the ends of the streams; keeps each answer for `max_age_ms`."""
 
     def __init__(self, reader: Reader, tails: Tails, *, clock: Clock, max_age_ms: int = 500) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Reads the lives of messages that ended: one by its id, those of a key, those of a queue by time."""
+"""Reads the lives of messages that ended: by id, by key, or by queue and time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_LIVES = 200
 """Lives in one page."""
 _LATEST = (MAX_TIME_MS, UUID(int=(1 << 128) - 1))
 _EVER_S = (0, (1 << 32) - 1)
-# Most messages end within a day after their id was made, and two days of the table are asked faster than 30.
+# Most messages end within a day after their id was made, and two days of the table are read faster than 30.
 _BEFORE_S, _AFTER_S = 3_600, 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifePage:
-    """Lives of a queue or a key, those that ended last first."""
+    """Lives of a queue or a key, newest end first."""
 
     lives: tuple[Life, ...]
     cursor: str | None
@@ -46,8 +46,8 @@ class LifeReader:
     async def find(self, environment: EnvironmentRef, message_id: MessageId) -> Life | None:
         """The life of a message; None if it has none, has not ended, or has not landed yet.
 
-        An id that was used again after its message ended has several lives; this is the newest of those that
-        ended within a day after the id was made, or of all if there is none.
+        An id that was used again after its message ended has several lives. This returns the newest life that
+        ended within a day after the id was made, or else the newest of all.
         """
         check_message_id(message_id)
         for from_s, to_s in _likely_spans(message_id):
@@ -105,7 +105,7 @@ class LifeReader:
 
 
 def _likely_spans(message_id: MessageId) -> list[tuple[int, int]]:
-    """In which spans of seconds to look for the end of a message, in turn; the last is all time."""
+    """The spans of seconds in which to look for the end of a message, in order; the last is all time."""
     if message_id[14] != "7":
         return [_EVER_S]
     # An id of version 7 begins with the milliseconds of when it was made.

@@ -25,7 +25,7 @@ from weir.warehouse.reading.reader import Reader
 MAX_READ = 1_000
 """Messages in one read."""
 MAX_READ_BYTES = 8 * 1024 * 1024
-"""What the messages of one read carry at most, unless the first alone carries more."""
+"""The most bytes of headers and payloads in one read, unless the first message alone has more."""
 
 
 class LogReader:
@@ -76,7 +76,7 @@ class LogReader:
     async def account(self, queue: QueueRef, *, from_ms: int, to_ms: int) -> LogAccount:
         """How many messages of a span are in the log, and how many that ended between them are not.
 
-        They are missing if the queue kept no log then, if a gap is recorded, or if they have not landed yet.
+        Messages are missing if the queue kept no log then, if a gap is recorded, or if they have not landed.
         """
         now_s = self._clock.now_ms() // SECOND_MS
         asked = {"queue": queue.queue, "from_ms": from_ms, "to_ms": to_ms, "now_s": now_s}

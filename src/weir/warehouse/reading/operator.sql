@@ -36,8 +36,8 @@ ORDER BY last.at DESC
 LIMIT {limit:UInt32}
 
 -- name: worker_series
--- The buckets in which any of the processes has rows, summed over them. Those in `uncounted_ids` give
--- their gauges, but not what they did for tenants.
+-- The buckets in which any of the processes has rows, summed over the processes. A process in `uncounted_ids`
+-- adds its gauges, but not the figures of its work for tenants.
 WITH NOT has({uncounted_ids:Array(String)}, t.worker_id) AS counted
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
@@ -81,7 +81,7 @@ WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
 GROUP BY t.worker_id
 
 -- name: worker_lag_series
--- The lags of the messages that the processes got, by bucket; those in `uncounted_ids` are left out.
+-- The lags of the messages that the processes got, by bucket; processes in `uncounted_ids` are left out.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     $LAGS(t)
@@ -108,8 +108,8 @@ ORDER BY lag_count DESC, organization, project, environment, queue
 LIMIT {limit:UInt32}
 
 -- name: gaps
--- The spans without events, by metric and shard; a gap that was recorded twice counts once. Open ones are left out:
--- Redis knows that metrics are off, and since when.
+-- The spans without events, by metric and shard; a gap that was recorded twice counts once. Open gaps are left out:
+-- Redis tells that metrics are off, and since when.
 SELECT
     metric,
     shard,
@@ -134,7 +134,7 @@ GROUP BY metric, shard
 
 -- name: window_levels
 -- The lowest and highest level of every queue of some environments over some windows, and the last one before each.
--- A row is read once, however many of the windows it lies in; so in the next queries too.
+-- A row is read once, however many of the windows it lies in. The next queries over windows do the same.
 WITH b.bucket_start >= toDateTime(start_s, 'UTC') AS in_window
 SELECT
     start_s,
@@ -174,7 +174,7 @@ ARRAY JOIN arrayFilter(s -> b.bucket_start >= toDateTime(s - {lookback_s:UInt32}
 GROUP BY start_s, organization, project, environment, queue
 
 -- name: window_sums
--- What every queue of some environments did over some windows, and its gauges at the end.
+-- The counters and waits of every queue of some environments over some windows, and its gauges at the end.
 SELECT
     start_s,
     t.organization AS organization,
@@ -195,7 +195,7 @@ WHERE (organization, project, environment) IN {environments:Array(Tuple(String, 
 GROUP BY start_s, t.organization, t.project, t.environment, t.queue
 
 -- name: window_paces
--- What arrived, left and was handed out, per bucket, for the queues of some environments that have waiting messages.
+-- How many messages arrived, left and were handed out per bucket, for the queues of some environments with waiting ones.
 SELECT
     organization,
     project,
@@ -274,7 +274,7 @@ FROM
 HAVING buckets > 0
 
 -- name: audits
--- The newest audits before a number, newest first. What an audit that could not finish did not compare is null, not 0.
+-- The newest audits before a number, newest first. Drifts and sums of an audit that could not finish are null, not 0.
 SELECT
     number,
     toUnixTimestamp64Milli(started_at) AS started_ms,

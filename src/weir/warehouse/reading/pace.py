@@ -2,7 +2,7 @@
 
 A mean over minutes still shows a burst long after it ended, and a mean over seconds is noise. So a rate is
 taken over the time since it last changed: from the newest bucket back to the first one that differs from
-those after it by more than chance explains (0061).
+the later ones by more than chance explains (0061).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PaceBuckets:
     ) -> Pace:
         """The rates at `end_ms`.
 
-        `late` counts what arrived, left and was taken after `late_from_ms` and has not landed in the buckets.
+        `late` counts messages that arrived, left and were taken since `late_from_ms` and have not landed.
         """
         open_ms = end_ms - 1 if late_from_ms is None else min(late_from_ms, end_ms - 1)
         open_ms -= open_ms % BUCKET_MS
@@ -129,7 +129,7 @@ def _usual_difference(chunks: Sequence[Chunk]) -> float:
 
 
 def _differs(chunk: Chunk, count: int, span_ms: int, *, swing: float) -> bool:
-    """Whether a chunk differs from those after it by more than chance and the usual difference explain."""
+    """Whether a chunk differs from the later ones by more than chance and the usual difference explain."""
     expected = count * chunk.span_ms / span_ms
     together = (count + chunk.count) / (span_ms + chunk.span_ms)
     # The variance of a difference of two Poisson counts, one of them scaled to the other's time.

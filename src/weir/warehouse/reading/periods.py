@@ -97,7 +97,7 @@ def parse_resolution(text: str) -> Resolution:
 def resolution_for(
     *, start_ms: int, end_ms: int, now_ms: int, retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS
 ) -> Resolution:
-    """The tier for a span: by its length, but never one that has already dropped the span's start."""
+    """The tier for a span: by its length, or a coarser one if that has dropped the start of the span."""
     span_ms = end_ms - start_ms
     choices: tuple[Resolution, ...] = ()
     if span_ms <= 2 * HOUR_MS:

@@ -27,7 +27,7 @@ from weir.warehouse.reading.series_shapes import (
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, GapKind, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
-"""How far back the window's own tier is searched for the seed; before that the tier of hours is."""
+"""How far back the window's own tier is searched for the seed; before that, the tier of hours is searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class HistoryReader:
             self._reader.ask_columns(rows),
             self._trust.of("queue", shard),
         )
-        # The seed is a second question of its own, so it is asked only if its answer can show (0060).
+        # The seed is a second question of its own, so it is asked only if its answer can matter (0060).
         seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
         dropped = trust.spans(GapKind.DROPPED)
         series = build_series(
@@ -152,7 +152,7 @@ def _carried_seed(seeds: Answer, window: Window, *, dropped: Sequence[TimeSpan])
         return None
     at_ms = int(seeds[0]["newest"]["at"].timestamp() * 1_000)
     lost = any(span.end_ms > at_ms and span.start_ms < window.start_ms for span in dropped)
-    # There was a first event, so that counters are known; the values after it are not.
+    # There was an event before the window, so counters are 0 and not null; gauges and odometers are unknown.
     return {"last": None} if lost else seeds[0]
 
 

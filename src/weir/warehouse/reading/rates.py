@@ -20,7 +20,7 @@ class RateReader:
     async def dequeued_per_minute(self, environment: EnvironmentRef) -> dict[str, float] | None:
         """Messages handed out per minute, by queue; queues that handed out none are left out.
 
-        None while telemetry is stale: that no event has landed does not mean that nothing happened.
+        None while telemetry is stale, because missing events do not mean that nothing happened.
         """
         fresh = await self._freshness.of("queue")
         shard = shard_of(environment, shards=self._shards)

@@ -20,7 +20,7 @@ from weir.model.durations import MINUTE_MS
 from weir.warehouse.reading.periods import Window
 
 TOLD_WITHIN_MS = 3 * MINUTE_MS
-"""When metrics are on again, every queue that changed meanwhile emits an event within this time. 25,000
+"""When metrics are on again, every queue that changed in between emits an event within this time. 25,000
 queues of one shard take about two minutes: 1,000 in each round of heartbeats, which is every 5 s."""
 
 Value = float | int | None
@@ -112,8 +112,8 @@ def build_series(
     in `last` the last values of the gauges. `seed` is the last row before the window. A bucket that touches
     one of `gaps`, or of the spans `off` in which metrics were off, is unknown even if it has rows. A bucket
     outside `known`, or before the first row of all, is unknown unless it has rows. So is a bucket soon after
-    metrics are on again. A subject that stays silent for longer did not change meanwhile, so its values from
-    before are carried; they are not after any other gap.
+    metrics are on again. A subject that stays silent for longer did not change while metrics were off, so its
+    values from before are carried. After any other gap they are not.
     """
     rows = {bucket_ms: row for row, bucket_ms in enumerate(found.get("bucket_ms", ()))}
     lost, switched_off = _lost_buckets(window, gaps), _lost_buckets(window, off)
@@ -166,7 +166,7 @@ class _PointIndexes:
         self._add(PointKind.UNKNOWN, own=nothing, level=self._rows + nothing, total=nothing)
 
     def add_off(self, row: int | None, *, forget: bool) -> None:
-        """Add a point without values; unless `forget`, later points carry what is known at its end."""
+        """Add a point without values; unless `forget`, later points carry the values known at its end."""
         kept = self._last if row is None else row
         self.add_unknown()
         if not forget:

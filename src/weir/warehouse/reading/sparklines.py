@@ -49,7 +49,7 @@ class SparklineReader:
 
 
 def lost_slots(gaps: Sequence[LandedGap], *, start_ms: int, slot_ms: int) -> Mapping[int, bool]:
-    """The slots that gaps touch, and whether what was known before one of them is forgotten."""
+    """The slots that gaps touch; True if events were dropped, so that the depth from before is forgotten."""
     lost: dict[int, bool] = {}
     for gap in gaps:
         first = max((gap.span.start_ms - start_ms) // slot_ms, 0)
@@ -62,10 +62,10 @@ def lost_slots(gaps: Sequence[LandedGap], *, start_ms: int, slot_ms: int) -> Map
 def filled(
     slots: list[int], depths: list[int], *, lost: Mapping[int, bool] = MappingProxyType({})
 ) -> list[int | None]:
-    """One depth per slot; a slot without its own repeats the one before, unless a gap touches it.
+    """One depth per slot; a slot without a depth repeats the one before, unless a gap touches it.
 
-    After a gap in which events were dropped nothing is repeated. After one in which metrics were off, a queue
-    that changed says so soon, so that the depth of one that is silent is the old one.
+    After a gap in which events were dropped, nothing is repeated. After a gap in which metrics were off, a
+    queue that changed emits an event soon, so a silent queue still has its old depth.
     """
     known = dict(zip(slots, depths, strict=True))
     line: list[int | None] = []

@@ -144,7 +144,7 @@ ORDER BY {by:Identifier} DESC, queue
 LIMIT {limit:UInt32}
 
 -- name: queue_totals
--- What some queues did over a span.
+-- The counters, gauges and waits of some queues over a span.
 SELECT
     t.queue AS queue,
     $COUNTERS(sum(t.#) AS #),
@@ -160,7 +160,7 @@ WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_flows
--- What some queues did, in three parts for a verdict: now (2), recent (1) and before that (0).
+-- The counters and gauges of some queues in the three parts of a verdict: now (2), recent (1) and before that (0).
 SELECT
     queue,
     multiIf(
@@ -189,14 +189,14 @@ FROM
 GROUP BY queue, part
 
 -- name: queue_odometers
--- The newest odometers of some queues, for those that rested for longer than the other questions look back.
+-- The newest odometers of some queues, for queues that rested for longer than the other questions look back.
 SELECT t.queue AS queue, $COUNTERS(max(t.#_total) AS #_total)
 FROM {table:Identifier} AS t
 WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_paces
--- What arrived, left and was handed out in each bucket of some queues, for the current rates.
+-- How many messages arrived, left and were handed out in each bucket of some queues, for the current rates.
 SELECT
     b.queue AS queue,
     groupArray(b.bucket_ms) AS starts_ms,
@@ -321,7 +321,7 @@ ORDER BY t.ended_at DESC
 LIMIT 1
 
 -- name: lives_of_key
--- Lives of the messages with one key, in one queue or in all, those that ended last first, behind a place.
+-- Lives of the messages with one key, in one queue or in all, newest end first, behind a place.
 SELECT
 $LIFE
 FROM {table:Identifier} AS t
@@ -331,7 +331,7 @@ ORDER BY t.ended_at DESC, t.message_id DESC
 LIMIT {limit:UInt32}
 
 -- name: lives_of_queue
--- Lives of one queue that ended in a span, last first, behind a place.
+-- Lives of one queue that ended in a span, newest end first, behind a place.
 SELECT
 $LIFE
 FROM {table:Identifier} AS t
@@ -358,7 +358,7 @@ WHERE $TENANT AND t.queue = {queue:String} AND t.key != ''
 GROUP BY t.key, slot
 
 -- name: keys_by_use
--- The keys of a queue whose messages waited longest, and those whose messages were leased longest.
+-- The keys of a queue whose messages waited longest, and the keys whose messages were leased longest.
 SELECT
     key,
     messages,
@@ -416,7 +416,7 @@ GROUP BY slot
 ORDER BY slot
 
 -- name: log_places
--- The places of the next messages in the log of a queue, behind a place, with what they carry in bytes.
+-- The places of the next messages in the log of a queue, behind a place, with the bytes of their headers and payloads.
 SELECT
     toUnixTimestamp64Milli(t.ended_at) AS ended_ms,
     t.number AS number,

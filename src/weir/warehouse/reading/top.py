@@ -111,7 +111,7 @@ class TopReader:
     async def of(
         self, environment: EnvironmentRef, window: Window, *, by: By, limit: int
     ) -> list[QueueTotals]:
-        """The `limit` queues with the most, most first; queues without activity in the span are left out."""
+        """The `limit` queues with the greatest figures, greatest first, without queues that did nothing."""
         if not 1 <= limit <= MAX_QUEUES:
             raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_QUEUES}")
         frame = _coarse(window)
@@ -157,7 +157,7 @@ class TopReader:
 
 def _coarse(window: Window) -> dict[str, Any]:
     """The span as parameters of a coarse tier."""
-    # A ranking reads every queue. On hours instead of 1.4 million minute rows it no longer took 1.8 s (0060).
+    # A ranking reads every queue. Over 1.4 million rows of minutes it took 1.8 s, hence the hours (0060).
     resolution = Resolution.MINUTE if window.span_ms <= 2 * HOUR_MS else Resolution.HOUR
     if window.resolution is Resolution.HOUR:
         resolution = Resolution.HOUR

@@ -39,7 +39,7 @@ OF_TENANTS = frozenset(
         "backoff_max",
     )
 )
-"""Figures that follow from what tenants did; the others describe the process itself."""
+"""Figures that follow from the work for tenants; the others describe the process itself."""
 _MEASURES = (
     "workers",
     "event_loop_lag_mean_ms",
@@ -138,7 +138,7 @@ class WorkerReader:
     ) -> list[Point]:
         """Throughput, lag and pressure of the processes together, by bucket.
 
-        The counters and lags of those in `uncounted_ids` are left out.
+        The counters and lags of the processes in `uncounted_ids` are left out.
         """
         asked = {
             **_span(window),
@@ -169,7 +169,7 @@ class WorkerReader:
     async def queue_lags(
         self, window: Window, *, worker_id: str, environment: EnvironmentRef | None
     ) -> list[QueueLags]:
-        """The lags of one process by queue: those of an environment, or all if it is None."""
+        """The lags of one process by queue: in one environment, or in all if `environment` is None."""
         asked: dict[str, Any] = {
             **_span(window),
             "table": table_of(WORKER_LAGS, window.resolution),
