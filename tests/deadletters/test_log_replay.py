@@ -208,6 +208,23 @@ async def test_a_message_without_its_payload_is_skipped_and_told(logged: LoggedW
     assert done.problem == "the log holds it without its payload, which was too large"
 
 
+@pytest.mark.parametrize(("max_depth", "canary"), [(1, 0), (None, 1)], ids=["full queue", "canary"])
+async def test_what_was_skipped_before_a_batch_stopped_is_counted(
+    logged: LoggedWorld, max_depth: int | None, canary: int
+) -> None:
+    await logged.world.define("target", max_depth=max_depth)
+    await logged.end(*map(str, range(3)))
+    messages = await emitted_log(logged.broker, logged.source)
+    first = min(one.life.ended_at_ms for one in messages)
+    life = replace(messages[0].life, ended_at_ms=first - 1)
+    await logged.land([replace(messages[0], number=4, left_out=True, payload=b"", life=life)])
+    action = await logged.begin(expression="attempts >= 0", canary=canary)
+    begun = await logged.world.runner.step(action.id)
+    assert begun is not None
+    assert (begun.done, begun.scanned, begun.skipped) == (1, 2, 1)
+    assert begun.problem == "the log holds it without its payload, which was too large"
+
+
 async def test_a_canary_that_dies_stops_the_replay_and_its_deaths_are_counted(logged: LoggedWorld) -> None:
     await logged.end(*map(str, range(10)))
     action = await logged.begin(everything=True, canary=3)

@@ -7,7 +7,7 @@ is sent twice, for as long as the queue remembers idempotency keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.broker.broker import GateRule
@@ -37,11 +37,10 @@ LANDING_MS = 10 * SECOND_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picked:
-    """The messages of a window that are meant, and how many others were skipped."""
+    """The messages of a window that are meant, and why others are skipped, by their numbers."""
 
     messages: list[LoggedMessage]
-    skipped: int = 0
-    problem: str | None = None
+    problems: dict[int, str]
 
 
 async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, log: LogSource) -> Batch:
@@ -66,12 +65,11 @@ async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, 
     picked = _pick(selection, window)
     taken = picked.messages[: _most(action)]
     last = window[-1] if len(taken) == len(picked.messages) else taken[-1]
-    batch = replace(_reached(window, last, taken), problem=problem)
-    if last is window[-1]:
-        batch = replace(batch, skipped=picked.skipped, problem=picked.problem or problem)
     if action.dry_run or not taken:
-        return batch
-    return await _send(work, action, window, taken, batch)
+        batch = _reached(window, last, taken, picked.problems)
+    else:
+        batch = await _send(work, action, window, replace(picked, messages=taken), last)
+    return replace(batch, problem=batch.problem or problem)
 
 
 async def _look_first(
@@ -93,30 +91,31 @@ async def _look_first(
 def _pick(selection: LogSelection, window: Sequence[LoggedMessage]) -> _Picked:
     """The messages that are meant and can be sent; a message without an answer or a payload is skipped."""
     holds = selection.predicate()
-    meant, skipped, problem = [], 0, None
+    picked = _Picked(messages=[], problems={})
     for message in window:
         try:
             if not holds(message):
                 continue
         except InvalidInput as error:
-            skipped, problem = skipped + 1, error.message
+            picked.problems[message.number] = error.message
             continue
         if message.left_out:
-            skipped, problem = skipped + 1, "the log holds it without its payload, which was too large"
+            picked.problems[message.number] = "the log holds it without its payload, which was too large"
         else:
-            meant.append(message)
-    return _Picked(messages=meant, skipped=skipped, problem=problem)
+            picked.messages.append(message)
+    return picked
 
 
 async def _send(
     work: Work,
     action: BulkAction,
     window: Sequence[LoggedMessage],
-    taken: Sequence[LoggedMessage],
-    batch: Batch,
+    picked: _Picked,
+    last: LoggedMessage,
 ) -> Batch:
     target = action.environment.queue(action.into or "")
-    sendable, refused = _sendable(action.id, taken)
+    sendable, refused = _sendable(action.id, picked.messages)
+    problems = picked.problems | refused
     answers = (
         await work.broker.enqueue(target, list(sendable.values()), entry=GateRule.PASS) if sendable else []
     )
@@ -126,17 +125,18 @@ async def _send(
             break
         sent.append(message)
     await _record(work, target, sent)
-    batch = replace(
+    is_full = len(sent) < len(sendable)
+    if is_full:
+        batch = _until_full(action, window, list(sendable)[: len(sent)], problems)
+    else:
+        batch = _reached(window, last, picked.messages, problems)
+    return replace(
         batch,
         done=len(sent),
-        skipped=batch.skipped + len(refused),
         replayed=tuple(message.id for message in sent),
-        delay_ms=pause_ms(action, len(sent)),
-        problem=next(iter(refused.values()), batch.problem),
+        delay_ms=FULL_DELAY_MS if is_full else pause_ms(action, len(sent)),
+        note=f"the queue `{target.queue}` is full; waiting for room" if is_full else None,
     )
-    if len(sent) == len(sendable):
-        return batch
-    return _until_full(action, window, list(sendable)[: len(sent)], batch, target)
 
 
 def _sendable(action_id: str, taken: Sequence[LoggedMessage]) -> tuple[dict[int, NewMessage], dict[int, str]]:
@@ -183,32 +183,31 @@ async def _record(work: Work, target: QueueRef, sent: Sequence[NewMessage]) -> N
 
 
 def _until_full(
-    action: BulkAction, window: Sequence[LoggedMessage], sent: Sequence[int], batch: Batch, target: QueueRef
+    action: BulkAction, window: Sequence[LoggedMessage], sent: Sequence[int], problems: Mapping[int, str]
 ) -> Batch:
-    """The batch up to the last message that was sent before the queue was full, and then a pause."""
-    note = f"the queue `{target.queue}` is full; waiting for room"
-    reached = Batch(cursor=action.cursor)
-    if sent:
-        last = next(one for one in window if one.number == sent[-1])
-        reached = _reached(window, last, ())
-    return replace(
-        batch,
-        scanned=reached.scanned,
-        matched=len(sent),
-        skipped=0,
-        samples=batch.samples if sent else (),
-        cursor=reached.cursor,
-        delay_ms=FULL_DELAY_MS,
-        note=note,
-    )
+    """The batch up to the last message that was sent before the queue was full."""
+    if not sent:
+        return Batch(cursor=action.cursor)
+    taken = [one for one in window if one.number in set(sent)]
+    return _reached(window, taken[-1], taken, problems)
 
 
-def _reached(window: Sequence[LoggedMessage], last: LoggedMessage, taken: Sequence[LoggedMessage]) -> Batch:
+def _reached(
+    window: Sequence[LoggedMessage],
+    last: LoggedMessage,
+    taken: Sequence[LoggedMessage],
+    problems: Mapping[int, str],
+) -> Batch:
+    """The batch up to `last`; the next one begins behind it."""
+    passed = window[: next(place for place, one in enumerate(window, start=1) if one is last)]
+    skipped = [problems[one.number] for one in passed if one.number in problems]
     return Batch(
-        scanned=next(place for place, one in enumerate(window, start=1) if one is last),
+        scanned=len(passed),
         matched=len(taken),
+        skipped=len(skipped),
         samples=tuple(one.life.message_id for one in taken[:MAX_SAMPLES]),
         cursor=str(place_of(last)),
+        problem=skipped[-1] if skipped else None,
     )
 
 
