@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import string
 import time
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from spec.golden import FOLDER, SOURCES, joints
 from weir.errors import SpecInvalid
+from weir.model.durations import DAY_MS, HOUR_MS
 from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import read_spec, spec_of
@@ -155,6 +157,27 @@ def test_of_a_long_line_only_the_surroundings_are_shown(column):
 
 def test_a_byte_order_mark_says_nothing():
     assert read_spec("\ufeffapp A { queue B {} }") == read_spec("app A { queue B {} }")
+
+
+@pytest.mark.parametrize("file", ["x.json", "x.yaml"])
+def test_a_document_takes_every_duration_that_spec_text_takes(file):
+    queue = {
+        "retention": {"max_age": "30d"},
+        "delivery": {"initial_backoff": "1s", "max_backoff": "1m", "lease": "30s", "handler_timeout": "5m"},
+        "message_ttl": "1h",
+        "idempotency_window": "12h",
+        "log": "7d",
+    }
+    document = {
+        "app": "Shop",
+        "queues": {"orders": queue},
+        "alerts": {"late": {"when": "backlog > 5", "window": "5m", "cooldown": "1h"}},
+        "schedules": {"nightly": {"queue": "orders", "every": "1h"}},
+    }
+    app = read_spec(json.dumps(document), file=file)
+    (orders,), (late,), (nightly,) = app.queues, app.alerts, app.schedules
+    assert (orders.log_ms, orders.delivery.lease_ms, orders.message_ttl_ms) == (7 * DAY_MS, 30_000, HOUR_MS)
+    assert (late.window_ms, late.cooldown_ms, nightly.timing.every_ms) == (300_000, HOUR_MS, HOUR_MS)
 
 
 def test_json_that_is_nested_too_deeply_is_one_line():

@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 
 from weir.errors import SpecInvalid
-from weir.model.durations import written_ms
 from weir.spec.parse import one_line
 from weir.spec.syntax import (
     NOWHERE,
@@ -33,20 +32,6 @@ _PLURALS = {
     "consumers": "consumer",
 }
 _EXPRESSIONS = ("inputs", "input_map")
-_DURATIONS = {
-    "max_age",
-    "initial_backoff",
-    "max_backoff",
-    "lease",
-    "handler_timeout",
-    "message_ttl",
-    "idempotency_window",
-    "timeout",
-    "tolerance",
-    "window",
-    "cooldown",
-    "every",
-}
 # Far deeper than any spec; it keeps recursion short.
 MAX_DEPTH = 16
 # Less than for spec text, which is read about thirty times as fast.
@@ -259,8 +244,6 @@ def _value(key: str, value: Any, span: SourceSpan) -> Value | None:
         return Scalar(ValueKind.URL, value, value, span)
     if key == "when" and isinstance(value, str):
         return _condition_text(value, span)
-    if key in _DURATIONS and isinstance(value, str):
-        return _duration(value, span) or _scalar(value, span)
     return _scalar(value, span)
 
 
@@ -284,9 +267,3 @@ def _scalar(value: Any, span: SourceSpan) -> Scalar | None:
         case str():
             return Scalar(ValueKind.STRING, value, value, span)
     return None
-
-
-def _duration(text: str, span: SourceSpan) -> Scalar | None:
-    """A duration from a text such as `30s`: JSON has no literal for it."""
-    milliseconds = written_ms(text)
-    return None if milliseconds is None else Scalar(ValueKind.DURATION, milliseconds, text, span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weir.errors import InvalidInput
+from weir.model.durations import written_ms
 from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
 from weir.model.wording import duration
@@ -108,15 +109,12 @@ class SpecSection:
 
     def duration_ms(self, key: str, *, at_least_ms: int = 1) -> int | None:
         """A duration, written as `key: 24h`, `key_seconds: 86400` or `key_ms: 86400000`."""
-        given = [
-            (value, factor)
-            for name, kinds, factor, expected in (
-                (key, (ValueKind.DURATION,), 1, "a duration such as `30s`"),
-                (f"{key}_seconds", (ValueKind.NUMBER,), 1_000, "a number of seconds"),
-                (f"{key}_ms", (ValueKind.NUMBER,), 1, "a number of milliseconds"),
-            )
-            if (value := self.scalar(name, kinds, expected=expected)) is not None
-        ]
+        found = (
+            (self._written_duration(key), 1),
+            (self.scalar(f"{key}_seconds", (ValueKind.NUMBER,), expected="a number of seconds"), 1_000),
+            (self.scalar(f"{key}_ms", (ValueKind.NUMBER,), expected="a number of milliseconds"), 1),
+        )
+        given = [(value, factor) for value, factor in found if value is not None]
         if not given:
             return None
         if len(given) > 1:
@@ -131,6 +129,18 @@ class SpecSection:
             )
             return None
         return result
+
+    def _written_duration(self, key: str) -> Scalar | None:
+        """A duration such as `30s`. YAML and JSON have no literal for it, so a text is taken too."""
+        expected = "a duration such as `30s`"
+        value = self.scalar(key, (ValueKind.DURATION, ValueKind.STRING), expected=expected)
+        if value is None or value.kind is ValueKind.DURATION:
+            return value
+        milliseconds = written_ms(str(value.value))
+        if milliseconds is None:
+            self.notes.add(f"`{key}` is wrong here; expected {expected}", value.span)
+            return None
+        return Scalar(ValueKind.DURATION, milliseconds, value.text, value.span)
 
     def text(self, key: str) -> str | None:
         value = self.scalar(key, _TEXTS, expected="a text")
