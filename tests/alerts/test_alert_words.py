@@ -8,7 +8,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
+from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value, value_words
 from weir.alerts.alert_records import AlertRecords
 from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import mail_text
@@ -107,6 +107,13 @@ def test_a_rule_reads_as_a_sentence_with_units(
 def test_every_metric_has_words_of_its_own(metric: Metric) -> None:
     assert [one.words for one in CATALOGUE.values()].count(CATALOGUE[metric].words) == 1
     assert condition_words(metric, ">", 1, 60_000).startswith(CATALOGUE[metric].words)
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_events_are_counted_in_their_window_and_everything_else_holds_for_it(metric: Metric) -> None:
+    is_counted = CATALOGUE[metric].doc.endswith("in the window.")
+    assert condition_words(metric, ">", 1, 60_000).endswith("in 1 minute" if is_counted else "for 1 minute")
+    assert value_words(metric, 5).startswith(f"{CATALOGUE[metric].words}{':' if is_counted else ' is'} ")
 
 
 TOLD: dict[str, Any] = {

@@ -156,7 +156,7 @@ def spell_value(metric: Metric, value: float | None) -> str:
 
 
 # These count events, so texts say that they happen in the window. All others hold for the window.
-_COUNTED = frozenset({Metric.DEAD_LETTERS, Metric.EXPIRIES, Metric.FAILED_OPERATIONS})
+_COUNTED = frozenset({Metric.DEAD_LETTERS, Metric.EXPIRIES, Metric.CANCELLATIONS, Metric.FAILED_OPERATIONS})
 _COMPARISONS = {">": "over", ">=": "at least", "<": "under", "<=": "at most"}
 
 
