@@ -112,7 +112,7 @@ def invalid(pointer: str, detail: str) -> InvalidInput:
 
 
 def from_validation(errors: Sequence[Any]) -> WeirError:
-    """The error for what the framework found wrong with parameters or a body."""
+    """The error for parameters or a body that the framework found invalid."""
     places = [{"pointer": _pointer(item["loc"]), "detail": str(item["msg"])} for item in errors]
     first = places[0] if places else {"pointer": "#", "detail": "invalid"}
     message = f"`{first['pointer']}`: {first['detail']}"
