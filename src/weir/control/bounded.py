@@ -84,7 +84,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
     async def connect(cls, conninfo: str = "", **options: Any) -> Self:
         """Connect. A connection that came only half way is closed before the error is raised.
 
-        PostgreSQL keeps a place for it until its authentication times out.
+        Otherwise PostgreSQL would keep a place for it until its authentication times out.
         """
         try:
             return await super().connect(conninfo, **options)
