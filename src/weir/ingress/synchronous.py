@@ -57,7 +57,7 @@ class SynchronousCommands:
             return _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
         hook_key = HookKey(scope=hook.environment, name=hook.webhook.name, key=event.id)
         digest = hashlib.sha256(event.payload).digest()
-        # Claim the id before the command runs, so that a retry that comes meanwhile does not run it again.
+        # Claim the id before the command runs, so that a retry during the run does not run it again.
         stored = await self._keys.begin(
             hook_key, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
         )
