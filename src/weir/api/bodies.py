@@ -75,7 +75,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: Limits
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
-        message = await _message(receive)
+        message = await _receive_message(receive)
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limits.max_body_bytes:
@@ -85,7 +85,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: Limits
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _message(receive: Receive) -> Message:
+async def _receive_message(receive: Receive) -> Message:
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect

@@ -49,7 +49,7 @@ class Idempotency:
         self._capacity = capacity
         self._seen: OrderedDict[tuple[EnvironmentRef, str, str], _Seen] = OrderedDict()
 
-    async def once(
+    async def run_once(
         self,
         *,
         environment: EnvironmentRef,

@@ -1,4 +1,4 @@
-"""Messages that ended, told from their lives: the view, the timeline, and the parts of the wait."""
+"""Messages that ended, as their lives show them: the view, the timeline, and the parts of the wait."""
 
 from __future__ import annotations
 

@@ -100,6 +100,7 @@ def problem_response(
 def error_reply(error: WeirError, request_id: str) -> Reply:
     """A problem as a reply of the hot path."""
     headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
+    # A part of the request may be unread, so the connection cannot carry another request.
     if isinstance(error, TooLarge | RequestTimeout | Malformed):
         headers.append((b"connection", b"close"))
     body = orjson.dumps(problem(error, instance=request_id), default=str)

@@ -28,7 +28,7 @@ from weir.model.clock import Clock, SystemClock
 _MAX_ENTRIES = 10_000
 # Look-ups of uncached tokens at once. Anyone can send such tokens, and everyone shares the connections.
 _LOOKUPS = 4
-# Look-ups that wait for one of those; beyond it the request is refused.
+# Look-ups that run or wait. While there are this many, requests with uncached tokens are refused.
 _MAX_WAITING = 1_000
 # How often a silent PostgreSQL is asked again.
 _AWAY_S = 5.0

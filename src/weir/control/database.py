@@ -177,7 +177,7 @@ class Database:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Translate exceptions of psycopg, and count those that mean that PostgreSQL failed."""
+        """Translate exceptions of psycopg, and count each one that means that PostgreSQL failed."""
         with translating():
             try:
                 yield

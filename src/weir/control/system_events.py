@@ -60,7 +60,7 @@ Handler = Callable[[SystemEvent], Awaitable[None]]
 
 
 class SystemEvents:
-    """Publishes to the log of system events, and handles every event in it, also those of this process."""
+    """Publishes to the log of system events, and handles every event in it, also from this process."""
 
     def __init__(
         self, *, database: Database, process: str | None = None, catch_up_s: float = CATCH_UP_S

@@ -22,7 +22,7 @@ class Reject(Exception):
 class Retry(Exception):
     """Raise it in a handler: try the message again.
 
-    With `delay` it is tried after so many seconds; without one, after the back-off of its queue.
+    With `delay` it is tried after that many seconds; without one, after the back-off of its queue.
 
     ```python
     def handle(order: int) -> None:

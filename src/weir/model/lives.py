@@ -73,7 +73,7 @@ class Life:
     leased_ms: int
     """For how long it was leased, in all attempts."""
     parts: WaitParts
-    """What it waited for until its last attempt began, or until its end if it ended while it waited."""
+    """The parts of its wait until its last attempt began, or until its end if it ended while it waited."""
     blocked_by_id: MessageId | None
     """The message whose end made it the head of its key; None if it never waited behind one."""
     payload_bytes: int

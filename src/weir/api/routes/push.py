@@ -141,6 +141,7 @@ def _plain_item(
     given = 2 + (key is not None) + (once is not None) + (window_ms is not None)
     if raw is None or len(entry) != given or (window_ms is not None and once is None):
         return None
+    # 63 characters have at most 252 bytes, so a name this short is within the limit of 255 bytes.
     if not isinstance(queue, str) or not 0 < len(queue) < 64:
         return None
     if key is not None and (not isinstance(key, str) or len(key) > 63):
@@ -239,7 +240,7 @@ async def _answer(
     async def first() -> Reply:
         return await _push(call, keyed(items, key), single=single)
 
-    return await call.services.idempotency.once(
+    return await call.services.idempotency.run_once(
         environment=access.environment, route=route, key=key, body=body, first=first
     )
 

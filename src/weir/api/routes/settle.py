@@ -33,12 +33,12 @@ ItemReader = Callable[[Access, Fields], SettleItem]
 
 async def ack(call: HotRequest) -> Reply:
     """`POST /api/v1/ack`: one message is done, or failed if `status` says so."""
-    return await _single(call, _acknowledgment)
+    return await _settle_one(call, _acknowledgment)
 
 
 async def nack(call: HotRequest) -> Reply:
     """`POST /api/v1/nack`: one message failed; retried, or given up with `dead_letter`."""
-    return await _single(call, _failure)
+    return await _settle_one(call, _failure)
 
 
 async def ack_batch(call: HotRequest) -> Reply:
@@ -98,7 +98,7 @@ async def revoked(call: HotRequest) -> Reply:
     return Reply.json({"revoked": [lease.message_id for lease, is_revoked in told if is_revoked]})
 
 
-async def _single(call: HotRequest, read: ItemReader) -> Reply:
+async def _settle_one(call: HotRequest, read: ItemReader) -> Reply:
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     item = read(access, Fields(document))

@@ -156,7 +156,7 @@ class CancelMessagesBody(Schema):
         return list(dict.fromkeys(MessageId(check_id(one, what="message")) for one in self.ids or ()))
 
     def described(self) -> dict[str, Any]:
-        """What was asked for, for the audit log."""
+        """The request as the audit log records it."""
         return {} if self.filter is None else {"filter": self.filter.model_dump(mode="json")}
 
 
