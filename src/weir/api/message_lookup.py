@@ -32,7 +32,7 @@ _ENDED = {
     "done": "is done",
     "cancelled": "was cancelled",
     "landing": "ended just now or never existed; its life has not landed yet, so ask again in a second",
-    "unknown": "ended, and how is not recorded",
+    "unknown": "ended, but its end is not recorded",
 }
 
 
@@ -155,7 +155,7 @@ async def _look_for_life(
 
 
 async def _known_life(services: Services, environment: EnvironmentRef, message_id: MessageId) -> Life | None:
-    """The life of a message; None if ClickHouse is away, because PostgreSQL knows the message, too."""
+    """The life of a message; None also while ClickHouse is away, because PostgreSQL knows the message."""
     if services.warehouse is None:
         return None
     try:

@@ -86,7 +86,7 @@ async def _wait_for_disconnect(call: HotRequest) -> None:
 
 
 async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:
-    """Return messages whose consumer has left now, and not when their leases lapse."""
+    """Return messages at once if their consumer has left, and not only when their leases lapse."""
     failures = [
         Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0)
         for one in deliveries

@@ -293,7 +293,7 @@ def answer_document(answer: PushAnswer) -> dict[str, Any]:
 
 
 def queued_headers(queued: Sequence[Queued]) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that say when to ask again and, if all items are in one operation, where."""
+    """The headers that say when to ask again and, if all queued items are in one operation, where."""
     if not queued:
         return ()
     wait_ms = max((answer.estimated_wait_ms or 0 for answer in queued), default=0)

@@ -206,8 +206,8 @@ class MessageView(TimelineView):
 
     state: str = Field(
         description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
-        "redriven, cancelled; unknown: it ended, and how is not recorded; landing: it is not here, and lives "
-        "of messages that ended just now have not landed yet.",
+        "redriven, cancelled; unknown: it ended, but its end is not recorded; landing: it is not here, and "
+        "lives of messages that ended just now have not landed yet.",
         examples=["ready"],
     )
     message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
