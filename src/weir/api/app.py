@@ -88,7 +88,7 @@ def create_control(
 
 
 def describe() -> dict[str, Any]:
-    """The OpenAPI description, which needs no store to be written."""
+    """The OpenAPI description; writing it needs no store."""
     return create_control(cast(Services, None)).openapi()
 
 

@@ -1,4 +1,4 @@
-"""Who asks and about which environment: the one place of the API where tenants are told apart.
+"""Who sends a request, and for which environment. Only this module of the API tells tenants apart.
 
 An environment-scoped token implies its environment. Wider tokens choose with the headers
 `Weir-Organization`, `Weir-Project` and `Weir-Environment` (percent-encoded UTF-8), or with an
@@ -27,7 +27,7 @@ NO_CREDENTIAL = "no credential was sent; send `Authorization: Bearer weir_…`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """An authenticated request: who asks, about which environment."""
+    """An authenticated request: who sends it, and for which environment."""
 
     principal: Principal
     environment: EnvironmentRef
@@ -99,7 +99,7 @@ async def services_of(request: Request) -> Services:
 
 
 async def principal_of(request: Request, services: Annotated[Services, Depends(services_of)]) -> Principal:
-    """Who asks, whatever environment it is about."""
+    """The principal that sends a request, for whatever environment."""
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
         principal = await authenticate(request.headers, services.authenticator)

@@ -1,8 +1,8 @@
 """Bodies of hot-path requests: read within limits, parsed strictly, and checked field by field.
 
 Payloads keep their bytes: they are cut out of the body, never parsed and written again. A JSON parser changes
-numbers (integers over 64 bit, `1.10`, `1E5`) and white space. So orjson parses the body to check it, which
-msgspec does not do as strictly, and msgspec cuts each payload out where it stands.
+numbers (integers over 64 bit, `1.10`, `1E5`) and white space. So orjson parses the body to check it, because
+msgspec checks less strictly. Then msgspec cuts each payload out of the body.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 
 JSON_TYPES = ("application/json",)
 FORM = "application/x-www-form-urlencoded"
-"""What curl and other tools call every body, unless they are told otherwise."""
+"""The content type that curl and other tools send for every body, unless they are told otherwise."""
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
-    """Compressed bodies are refused: their real size is not known before it is too late."""
+    """Refuse a compressed body: its real size is known only after it was unpacked."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMedia(f"the content encoding `{encoding:.32}` is not taken; send the body as it is")
@@ -54,7 +54,7 @@ def is_json(body: bytes) -> bool:
 
 
 def check_length(headers: Mapping[str, str], limits: Limits) -> None:
-    """Refuse by the announced length, before a byte is read."""
+    """Refuse a body by its announced length, before a byte is read."""
     text = headers.get("content-length")
     if text is None:
         return
@@ -75,7 +75,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: Limits
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
-        message = await _message(receive)
+        message = await _receive_message(receive)
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limits.max_body_bytes:
@@ -85,7 +85,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: Limits
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _message(receive: Receive) -> Message:
+async def _receive_message(receive: Receive) -> Message:
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
@@ -116,7 +116,7 @@ _decode = msgspec.json.Decoder(_Push).decode
 def cut_payloads(body: bytes) -> list[bytes | None]:
     """The raw payload of every item of a push, as it stands in the body; None where it is absent.
 
-    The body must be valid JSON of that shape; of members that stand twice the last one counts.
+    The body must be valid JSON of that shape. If a member stands twice, the last one counts.
     """
     try:
         items = _decode(body).items
@@ -126,7 +126,7 @@ def cut_payloads(body: bytes) -> list[bytes | None]:
 
 
 class Fields:
-    """One JSON object whose members are taken one by one; `refuse_rest` refuses the others."""
+    """One JSON object whose members are taken one by one; `refuse_rest` refuses members that nobody took."""
 
     __slots__ = ("_document", "_left", "_pointer")
 
@@ -139,7 +139,7 @@ class Fields:
 
     @property
     def pointer(self) -> str:
-        """Its place in the body."""
+        """The place of the object in the body."""
         return self._pointer
 
     @property

@@ -1,7 +1,8 @@
-"""`dead_job_count` and the audit's drift for Prometheus, read from the summary whenever it asks.
+"""`dead_job_count` and the audit's drift for Prometheus, read from PostgreSQL whenever Prometheus asks.
 
-Every replica reads the same rows, so none is stale and none disagrees; a consumer without dead messages
-shows 0. While PostgreSQL is away the counts are unknown: they are left out and `weir_dlq_up` is 0.
+Every process reads the same rows, so no count is stale and no two processes disagree. A consumer without
+dead messages shows 0. While PostgreSQL is away the counts are unknown: they are left out and `weir_dlq_up`
+is 0.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ async def dead_letter_families(services: DeadLetterServices, viewer: Principal) 
 
 
 def _counts(rows: list[ConsumerStatus]) -> Metric:
-    # The name is what consumers know, although promtool would keep its ending for histograms.
+    # Consumers know this name. promtool complains about it, because it reserves `_count` for histograms.
     family = GaugeMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
     for row in rows:
         labels = (row.channel_id, row.consumer_id, row.organization, row.project, row.environment)

@@ -1,7 +1,7 @@
 """The outermost layer: request ids, the limits of concurrency, timing, and problems for every error.
 
 Hot routes are answered here, without a framework; everything else goes on to the control plane. A request
-takes its slot when its token is verified and its last byte is here.
+takes its slot when its token is verified and its last byte has arrived.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from weir.tracing.requests import note_request_trace
 REQUEST_ID = "weir.request_id"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _WITH_TOKEN = ("/api/", "/admin/")
-"""Routes that all ask for a token: a stranger goes no further than here."""
+"""Beginnings of paths that all need a token: the edge turns strangers away."""
 _OTHER_CREDENTIALS = ("/hook/", "/channel/")
-"""Routes with signatures of the body, and with tokens of channels."""
+"""Beginnings of paths with another credential: a signature of the body, or the token of a channel."""
 _SLOW_S = 1.0
+"""A hot request that was answered with a 4xx status is logged only if it took longer than this."""
 log = structlog.get_logger("weir.api")
 
 
@@ -90,7 +91,7 @@ class Edge:
         self._finish(scope, route.path, status, time.perf_counter() - started, hot=True)
 
     def _count_arrived(self, holder: Holder) -> None:
-        """The push was admitted when its head arrived; from now on it counts as a request."""
+        """Count a push as a request from now on. It was admitted when its head arrived."""
         if self.services.operations is not None:
             self.services.operations.admission.count_arrived(holder)
 
@@ -157,7 +158,7 @@ class Edge:
         if scope["path"].startswith(_OTHER_CREDENTIALS):
             return _LazyBody(self.services.limits, headers, receive, slot)
         if PRINCIPAL not in scope:
-            # Whatever route this is, a stranger's body is not read for it.
+            # No other route reads the body of a stranger.
             slot.take()
             return _Replay(b"", receive)
         body = await read_body(headers, receive, self.services.limits)
@@ -167,8 +168,8 @@ class Edge:
         return _Replay(body, receive)
 
     async def _recognize(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        """Note who asks. Elsewhere than where all need a token, a credential that does not hold or cannot be
-        checked makes a stranger; whether that matters is for the route to say."""
+        """Note who sends the request. Where a token is not needed, a sender whose credential is invalid or
+        cannot be checked is a stranger, and the route decides whether that matters."""
         demanded = scope["path"].startswith(_WITH_TOKEN)
         if not demanded and "authorization" not in headers:
             return
@@ -206,7 +207,7 @@ class _Replay:
 
 
 class _LazyBody:
-    """A `receive` that reads the whole body when it is asked for, after the route has verified its caller."""
+    """A `receive` that reads the whole body when the route asks for it, after it verified its caller."""
 
     def __init__(
         self, limits: Limits, headers: Mapping[str, str], receive: Receive, slot: RequestSlot

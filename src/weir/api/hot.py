@@ -1,8 +1,8 @@
 """The hot path: plain ASGI endpoints without a framework between them and the socket.
 
-An endpoint is `async def (Call) -> Reply`. Authentication is its first line, so that nothing is read or
-parsed for a stranger. Then it reads its body, or enters if it has none: from there on it takes a slot. Errors
-of the tree are raised and become problems at the edge.
+An endpoint is `async def (HotRequest) -> Reply`. Authentication is its first line, so that nothing is read or
+parsed for a stranger. Then it reads its body, or calls `enter` if it has none: either takes the request slot.
+It raises errors of the tree, which the edge turns into problems.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HotRequest:
     request_id: str
     slot: RequestSlot
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parts of the path, percent-decoded by `decoded`."""
+    """Parts of the path, still percent-encoded; `decoded` decodes one."""
 
     async def access(self, role: Role) -> Access:
         principal: Principal | None = self.scope.get(PRINCIPAL)
@@ -56,7 +56,7 @@ class HotRequest:
         return header_key(self.headers) if KEY_HEADER in self.headers else None
 
     async def body(self, limits: Limits | None = None) -> bytes:
-        """The whole body; the request takes its slot when the last byte is here."""
+        """The whole body; the request takes its slot when the last byte has arrived."""
         body = await read_body(self.headers, self.receive, limits or self.services.limits)
         self.slot.take()
         return body
@@ -66,7 +66,7 @@ class HotRequest:
         self.slot.take()
 
     async def json_body(self, *, or_form: bool = False) -> tuple[bytes, dict[str, Any]]:
-        """The body as it is, and the object that it says. `or_form` takes JSON that is called a form."""
+        """The body as it was sent, and its JSON object. `or_form` also takes JSON that is declared a form."""
         is_form = or_form and media_type(self.headers) == FORM
         if not is_form:
             check_json_type(self.headers)
@@ -81,7 +81,7 @@ class HotRequest:
         return body, document
 
     def query(self) -> dict[str, str]:
-        """The query parameters; one that stands twice is refused."""
+        """The query parameters. A parameter that stands twice is refused."""
         raw: bytes = self.scope.get("query_string", b"")
         if not raw:
             return {}
@@ -105,7 +105,7 @@ class HotRoute:
     path: str
     endpoints: Mapping[str, Endpoint]
     poll: bool = False
-    """Waits by design: counted against the limit of long polls."""
+    """Its requests wait by design, so they count against the limit of long polls."""
     elsewhere: tuple[str, ...] = ()
     """Methods of this path that the control plane answers."""
 
@@ -118,7 +118,7 @@ class HotRoutes:
         self._open = [(route, _split(route.path)) for route in routes if "{" in route.path]
 
     def find(self, path: str) -> tuple[HotRoute, Mapping[str, str]] | None:
-        """The route for a raw path, and its parameters, both still percent-encoded."""
+        """The route for a raw path, and its parameters, which are still percent-encoded."""
         route = self._fixed.get(path)
         if route is not None:
             return route, {}
@@ -149,13 +149,13 @@ def decoded(text: str) -> str:
 
 
 def _split(path: str) -> tuple[str, str, str]:
-    """What stands before the parameter of a path, its name, and what stands behind it."""
+    """The text before the parameter of a path, the parameter's name, and the text behind it."""
     prefix, _, rest = path.partition("{")
     name, _, suffix = rest.partition("}")
     return prefix, name, suffix
 
 
 def _inside(path: str, prefix: str, suffix: str) -> str:
-    """The part of a path between two fixed texts; empty if it does not fit there, or is several parts."""
+    """The part of a path between two fixed texts; empty if they do not match, or if the part has a `/`."""
     inside = path[len(prefix) : len(path) - len(suffix)]
     return inside if path.startswith(prefix) and path.endswith(suffix) and "/" not in inside else ""

@@ -1,9 +1,9 @@
 """The `Idempotency-Key` header: the same request again gets the first one's answer.
 
-The promise itself is kept by the broker, which knows every derived message key for its window (24 h
-unless the queue says otherwise), across processes and restarts. This module adds what one process can
-say more precisely while it remembers: the stored answer word for word, 422 for another body under the
-same key, and 409 while the first request still runs.
+The broker keeps the promise itself: it remembers every derived message key for its window (24 h unless the
+queue says otherwise), across processes and restarts. This module adds more precise answers for as long as
+one process remembers the request: the stored answer word for word, 422 for another body under the same key,
+and 409 while the first request still runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weir.model.names import EnvironmentRef
 KEY_HEADER = "idempotency-key"
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _MAX_STORED_BYTES = 16_384
+"""A larger answer is not remembered. So 2,000 answers take at most 33 MB."""
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 
 
@@ -48,7 +49,7 @@ class Idempotency:
         self._capacity = capacity
         self._seen: OrderedDict[tuple[EnvironmentRef, str, str], _Seen] = OrderedDict()
 
-    async def once(
+    async def run_once(
         self,
         *,
         environment: EnvironmentRef,

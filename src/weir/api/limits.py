@@ -13,13 +13,13 @@ class Limits:
     max_depth: int = 64
     """Levels of nesting in a JSON payload."""
     max_concurrency: int = 1_000
-    """Requests in progress, long polls and streams aside."""
+    """Requests in progress, not counting long polls and streams."""
     max_polls: int = 10_000
     """Long polls in progress."""
     max_streams: int = 1_000
     """Streams of server-sent events that are open."""
     max_streams_per_token: int = 100
-    """Of those, for the tokens of one scope."""
+    """Open streams of the tokens of one scope."""
     max_header_bytes: int = 65_536
     """Request line and headers together. Trailers and chunk extensions together may take as much again."""
     max_headers: int = 128
@@ -37,6 +37,6 @@ class Limits:
     max_unfinished: int = 2_000
     """Requests that are still arriving."""
     max_unfinished_per_client: int = 250
-    """Of those, from one address; once a token is verified, for its scope."""
+    """Requests that are still arriving from one address; once the token is verified, of its scope."""
     max_unfinished_bytes: int = 268_435_456
-    """What has arrived of all unfinished requests together."""
+    """Bytes that have arrived of all unfinished requests together."""

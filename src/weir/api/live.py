@@ -1,4 +1,4 @@
-"""The queues of an environment as they change, asked for once for all streams that watch it."""
+"""The queues of an environment as they change. Each environment is read once for all its streams."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LiveQueues:
         self._watches: Watches[EnvironmentRef, _EnvironmentWatch] = Watches()
 
     async def open(self, environment: EnvironmentRef) -> AsyncIterator[bytes]:
-        """A stream of events, the first of which has all queues. Raises if they cannot be had."""
+        """A stream of events; the first event has all queues. Raises if the queues cannot be read."""
         watch = self._watches.enter(
             environment,
             self._watches.find(environment) or _EnvironmentWatch(self._services, environment),

@@ -1,4 +1,4 @@
-"""The outcomes of messages as they come about, asked for once for all streams that watch a message."""
+"""The outcomes of messages as they change. Each message is read once for all streams that watch it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.model.ids import MessageId
 from weir.model.names import EnvironmentRef
 
 QUIET_S = 5.0
-"""A stream without news says so this often."""
+"""A stream without news sends a comment this often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class LiveOutcomes:
         self._watches: Watches[tuple[EnvironmentRef, MessageId], _OutcomeWatch] = Watches()
 
     async def open(self, environment: EnvironmentRef, message_id: MessageId) -> AsyncIterator[bytes]:
-        """A stream of events, from how the message is now to its end. Raises if that cannot be had."""
+        """A stream of events, from the present state of a message to its end. Raises if it cannot be read."""
         key = environment, message_id
         watch = self._watches.enter(key, self._watches.find(key) or _OutcomeWatch(self._services, *key))
         try:
@@ -65,7 +65,7 @@ class LiveOutcomes:
 
 
 class _OutcomeWatch(Watch[OutcomeLook]):
-    """Looks at a message soon at first, for short tasks, and then seldom, until it has ended."""
+    """Looks at a message until it has ended: often at first, for short tasks, and then less often."""
 
     name = "live-outcome"
 

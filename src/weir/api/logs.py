@@ -13,7 +13,7 @@ import structlog
 _SECRET = re.compile(r"(weir_[0-9A-Za-z]{1,16}_[0-9A-Za-z]{12})_[0-9A-Za-z]{32}_[0-9A-Za-z]{6}")
 
 _TOLD_OTHERWISE = ("psycopg", "psycopg.pool")
-"""They warn of each connection that one of our deadlines closed, and whoever waited is told that anyway."""
+"""These loggers warn of each connection that one of our deadlines closed. The caller gets an error anyway."""
 
 
 def configure_logs(*, level: str = "INFO", json: bool = True) -> None:
@@ -39,7 +39,7 @@ def configure_logs(*, level: str = "INFO", json: bool = True) -> None:
 
 
 class _Forwarding(logging.Handler):
-    """What other packages log, as lines of the same shape."""
+    """Writes the logs of other packages as lines of the same shape."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(

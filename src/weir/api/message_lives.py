@@ -1,4 +1,4 @@
-"""Messages that ended, told from their lives: the view, the timeline, and the parts of the wait."""
+"""Messages that ended, as their lives show them: the view, the timeline, and the parts of the wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IN_WORDS = {
     "turn": "in turn behind others",
     "unknown": "unknown",
 }
-"""The reasons of a wait, in the order in which they hold, as a person says them."""
+"""The reasons of a wait in words, in their order: of several reasons that hold, the first one counts."""
 STATES = {
     LifeOutcome.ACKED: "done",
     LifeOutcome.DEAD: "dead",
@@ -73,7 +73,7 @@ def life_view(life: Life) -> LifeView:
 
 
 def timeline_of_life(life: Life) -> Timeline:
-    """The timeline of a message of which only its life is known."""
+    """The timeline of a message if only its life is known."""
     beginning = Moment(at_ms=life.enqueued_at_ms, what="enqueued", details={"queue": life.queue.queue})
     return Timeline(
         message_id=life.message_id,
@@ -84,7 +84,7 @@ def timeline_of_life(life: Life) -> Timeline:
 
 
 def with_lapses(timeline: Timeline, life: Life) -> Timeline:
-    """The timeline with the attempts that nobody reported at the times that its life tells."""
+    """The timeline, with the lapsed attempts and their times taken from the life."""
     known = [moment for moment in timeline.moments if moment.what != _LAPSED]
     lapses = [moment for moment in _attempt_moments(life) if moment.what == _LAPSED]
     moments = sorted([*known, *lapses], key=lambda moment: moment.at_ms) if lapses else timeline.moments

@@ -25,14 +25,14 @@ from weir.workers.timeline import Timeline
 
 QUEUED = "queued"
 LANDING = "landing"
-"""Nothing is known of it, and lives that ended just now have not landed yet."""
+"""Nothing is known of the message, and lives that ended just now have not landed yet."""
 _ENDED = {
     "dead": "died",
     "redriven": "died and was redriven as another message",
     "done": "is done",
     "cancelled": "was cancelled",
     "landing": "ended just now or never existed; its life has not landed yet, so ask again in a second",
-    "unknown": "ended, and how is not recorded",
+    "unknown": "ended, but its end is not recorded",
 }
 
 
@@ -79,7 +79,7 @@ class FoundMessage:
         return None
 
     def absence(self) -> WeirError:
-        """Why nothing can be done to it, or said about its wait, and what to do instead."""
+        """The error for a message that does not wait: where it is, and what to do instead."""
         name = f"message `{self.message_id}`"
         if self.detail is not None:
             return Conflict(f"{name} moved just now; try again")
@@ -104,7 +104,7 @@ async def look_up(services: Services, environment: EnvironmentRef, message_id: s
     except NotFound as unknown:
         if detail is None:
             return await _look_for_life(services, environment, wanted, unknown)
-        # It ended between both looks, and left no record: it is told as it was at the first.
+        # The message ended between both looks and left no record. Answer with what the first look saw.
         timeline = Timeline(message_id=wanted, queue=detail.queue.queue, state="held", moments=())
     if detail is None and timeline.state == "held":
         # It may have arrived between both looks.
@@ -126,10 +126,10 @@ async def look_up(services: Services, environment: EnvironmentRef, message_id: s
 async def _look_for_life(
     services: Services, environment: EnvironmentRef, message_id: MessageId, unknown: NotFound
 ) -> FoundMessage:
-    """A message that neither the broker nor PostgreSQL knows: its life, if it ended.
+    """Look for the life of a message that neither the broker nor PostgreSQL knows.
 
-    The broker wrote the life down when the message ended, before it was asked for here. So once everything
-    that was written until now has landed, a message without a life is unknown.
+    The broker wrote the life when the message ended, which was before this look. So once everything that was
+    written until now has landed, a message without a life is unknown.
     """
     if services.warehouse is None:
         raise unknown
@@ -155,7 +155,7 @@ async def _look_for_life(
 
 
 async def _known_life(services: Services, environment: EnvironmentRef, message_id: MessageId) -> Life | None:
-    """The life of a message that PostgreSQL knows too, so it can be told if its life cannot be read."""
+    """The life of a message; None also while ClickHouse is away, because PostgreSQL knows the message."""
     if services.warehouse is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """The OpenAPI description: the routes of the framework, and the hot routes.
 
-Every operation gets the same errors, whoever wrote it: each is a `Problem`.
+Every operation gets the same errors, and each error is a `Problem`.
 """
 
 from __future__ import annotations

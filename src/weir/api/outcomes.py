@@ -1,4 +1,4 @@
-"""How a message ended, or where it is: looked for in its queue, in what is kept of it, and elsewhere."""
+"""Finds how a message ended, or where it is: in its queue, in its kept result, then by `look_up`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.model.inspection import MessageState
 from weir.model.message import Kept, KeptKind
 from weir.model.names import EnvironmentRef
 
-# A waiter asks Redis this often: soon at first, for short tasks, and then seldom, for many waiters.
+# A waiter asks Redis often at first, for short tasks, and then less often, because waiters may be many.
 FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 _GROWTH = 1.5
@@ -28,7 +28,7 @@ _FROM_TIMELINE = {
     QUEUED: "queued",
 }
 NOWHERE = frozenset({"unknown", LANDING})
-"""States of messages that the broker no longer has, and whose end is not recorded anywhere yet."""
+"""States of a message that the broker does not have, and whose end no store has recorded yet."""
 
 
 def next_pause_s(pause_s: float) -> float:
@@ -41,7 +41,7 @@ async def look_at_outcome(
 ) -> dict[str, Any]:
     """The outcome of a message, or its state; its result and progress are JSON already."""
     broker = services.broker
-    # First the message and then its result: an ack takes one away and puts the other there at once.
+    # Read the message before its result: an ack removes the message and stores the result in one step.
     queue = await broker.find_message(environment, message_id)
     kept = await broker.kept(environment, message_id)
     if queue is None:
@@ -61,7 +61,7 @@ async def _ended(
         return _document(message_id, "gone", kept=kept)
     status = _FROM_TIMELINE.get(found.state, "gone" if found.detail is None else "waiting")
     if status == "dead" and not found.timeline.has_letter and found.life is None:
-        # It died just now; who waits is told when its error is known too.
+        # It died just now. A waiter hears of it when the error is known, too.
         status = "running"
     return _document(message_id, status, kept=kept, error=_error(found))
 
@@ -69,9 +69,10 @@ async def _ended(
 async def _look_up_twice(
     services: Services, environment: EnvironmentRef, message_id: MessageId
 ) -> FoundMessage | None:
-    """Look again for a message that is nowhere: a dead one is in PostgreSQL before it leaves Redis.
+    """Look a second time for a message that is nowhere.
 
-    The first look may ask PostgreSQL before that and Redis after it.
+    A dead message is in PostgreSQL before it leaves Redis. The first look may have read PostgreSQL before
+    the message arrived there, and Redis after it left.
     """
     found = None
     for _ in range(2):
@@ -96,7 +97,7 @@ def _document(
 
 
 def kept_members(kept: Kept | None) -> dict[str, Any]:
-    """What is kept of a message, as members of an answer."""
+    """The kept result or progress of a message, as members of an answer."""
     members: dict[str, Any] = {KeptKind.RESULT.value: None, KeptKind.PROGRESS.value: None}
     if kept is not None and kept.kind is not KeptKind.CANCELLED:
         members[kept.kind.value] = orjson.Fragment(kept.data)

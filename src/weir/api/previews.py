@@ -15,7 +15,7 @@ CUT = "…"
 
 
 def preview_of(payload: bytes) -> Any:
-    """The payload as JSON, or as text if it is not JSON; of a large one about 10,000 characters at most."""
+    """The payload as JSON, or as text if it is not JSON; at most about 10,000 characters of a large one."""
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):
@@ -24,7 +24,7 @@ def preview_of(payload: bytes) -> Any:
 
 
 def _is_shallow(value: Any, depth: int = 0) -> bool:
-    """Whether the value is not nested too deep to show whole; a small one may have hundreds of levels."""
+    """Whether the value can be shown whole; even a small one may have hundreds of levels."""
     if depth > MAX_DEPTH:
         return False
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -100,6 +100,7 @@ def problem_response(
 def error_reply(error: WeirError, request_id: str) -> Reply:
     """A problem as a reply of the hot path."""
     headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
+    # A part of the request may be unread, so the connection cannot carry another request.
     if isinstance(error, TooLarge | RequestTimeout | Malformed):
         headers.append((b"connection", b"close"))
     body = orjson.dumps(problem(error, instance=request_id), default=str)
@@ -112,7 +113,7 @@ def invalid(pointer: str, detail: str) -> InvalidInput:
 
 
 def from_validation(errors: Sequence[Any]) -> WeirError:
-    """The error for what the framework found wrong with parameters or a body."""
+    """The error for parameters or a body that the framework found invalid."""
     places = [{"pointer": _pointer(item["loc"]), "detail": str(item["msg"])} for item in errors]
     first = places[0] if places else {"pointer": "#", "detail": "invalid"}
     message = f"`{first['pointer']}`: {first['detail']}"

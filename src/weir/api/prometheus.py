@@ -1,7 +1,7 @@
-"""Metric families for Prometheus: what this process counts, and queues as they are when it asks.
+"""Metric families for Prometheus: the counts of this process, and the queues at the moment of the request.
 
-Labels are bounded: of every viewer's queues the `MAX_QUEUES` busiest get series of their own; the whole
-environment always has its totals, so nothing is left out of the sums.
+The number of series is bounded. Of the queues that a viewer may see, the `MAX_QUEUES` busiest get series of
+their own. The totals of an environment include all of its queues; at most `MAX_ENVIRONMENTS` have totals.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COUNTERS = {
 
 
 class MetricsSnapshot(Collector):
-    """Families that were gathered already, in the shape that an encoder wants."""
+    """Families that were gathered already, as the collector that an encoder takes."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)

@@ -19,12 +19,12 @@ _TEXTS = {
     503: "A store is out of reach or out of room; retry after the stated delay.",
 }
 STATUSES = tuple(_TEXTS)
-"""Every status that a problem may have; one that is not listed cannot be declared."""
+"""Every status of a problem that a route may declare."""
 _EVERY = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The declarations for these statuses, and for those that any authenticated route may give."""
+    """The declarations for these statuses, and for each status that any authenticated route may give."""
     return {status: problem_answer(status) for status in sorted({*_EVERY, *statuses})}
 
 

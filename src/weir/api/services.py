@@ -100,13 +100,13 @@ class Services:
     probes: tuple[ReadinessProbe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
     pools: Mapping[str, Callable[[], PoolState]] = field(default_factory=dict)
-    """The connections to PostgreSQL, by who uses them."""
+    """The state of each pool of connections to PostgreSQL, by the name of the pool."""
     pipeline: Callable[[], Awaitable[PipelineView]] | None = None
     metrics_switching: MetricsSwitching | None = None
     trace_url: str | None = None
     """The page of a trace, with `{trace_id}` in it."""
     writes_spans: bool = False
-    """Whether the trace that a request belongs to is of use to anybody."""
+    """Whether this process writes spans; only then does it note the trace of a request."""
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,8 +118,8 @@ async def announce(
 ) -> None:
     """Tell every process about a change, this one included.
 
-    The change is made already and every process looks for changes itself every half second, so a request does
-    not fail if nobody could be told.
+    The change is already made, and every process looks for changes itself every half second. So a request
+    does not fail if the event cannot be published.
     """
     if services.events is not None:
         with suppress(ControlUnavailable):

@@ -1,4 +1,4 @@
-"""What many streams watch is looked at once: a watch per thing, for as long as somebody watches it."""
+"""Looks at a thing once for all streams that watch it: one watch per thing, while a stream needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.errors import Unavailable, WeirError
 MAX_S = 3600.0
 """After this a stream ends and the client connects again, so that a revoked token does not watch for ever."""
 QUIET = b": quiet\n\n"
-"""A comment keeps proxies from closing a quiet stream, and shows a gone client."""
+"""A comment that keeps proxies from closing a quiet stream, and that shows when a client has left."""
 log = structlog.get_logger("weir.api")
 
 K = TypeVar("K", bound=Hashable)
@@ -38,7 +38,7 @@ class Watch(ABC, Generic[L]):
 
     @abstractmethod
     async def look(self, last: L | None) -> L:
-        """Look once. `last` is the look before; given back, it says that nothing changed."""
+        """Look once. `last` is the look before; return it if nothing changed."""
 
     @abstractmethod
     def pause_s(self, look: L) -> float | None:
@@ -75,7 +75,7 @@ class Watch(ABC, Generic[L]):
                     return
                 await self._pause(pause_s)
         except WeirError as error:
-            # Clients see the end, say that their numbers are old, and connect again.
+            # Clients see that the stream ended, show that their numbers are old, and connect again.
             self._error = error
         except Exception:
             log.exception("a watch failed", watch=self.name)
@@ -118,7 +118,7 @@ class Watches(Generic[K, W]):
         return watch
 
     def leave(self, key: K, watch: W) -> None:
-        """Count one stream less; without one the watch ends."""
+        """Count one stream less; with its last stream the watch ends."""
         watch.streams -= 1
         if not watch.streams:
             watch.stop()

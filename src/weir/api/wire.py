@@ -1,5 +1,5 @@
-"""What the HTTP server and the parts of the application tell each other about a request: the part of the
-process that it takes, notes in its scope, its answer, and the metrics of requests.
+"""The facts about a request that the HTTP server and the parts of the application share: its request slot,
+the notes in its scope, its answer, and the metrics of requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from weir.model.holders import HOLDER, STRANGERS, Holder
 
 
 class Capacity:
-    """So many at once. The last fifth is for holders below their fair share: one cannot take it all."""
+    """Limits the requests at once. The last fifth is for holders below their fair share, so that no holder
+    takes everything."""
 
     def __init__(self, most: int, refusal: Callable[[], WeirError], *, most_each: int | None = None) -> None:
         self.shares = FairShares()
@@ -44,7 +45,7 @@ class Capacity:
 
 
 class RequestSlot:
-    """The part of a capacity that one request takes, from when it is complete until it is answered."""
+    """The part of a capacity that one request takes, from its last byte to its answer."""
 
     __slots__ = ("_capacity", "_taken", "holder")
 
@@ -54,13 +55,13 @@ class RequestSlot:
         self.holder = STRANGERS
 
     def take(self) -> None:
-        """Take it, unless that is done already; raises the refusal if nothing is left."""
+        """Take the slot, unless it is taken already; raises the refusal if none is left."""
         if not self._taken:
             self._capacity.take(self.holder)
             self._taken = True
 
     def belongs_to(self, holder: Holder) -> None:
-        """The credential of the request is verified."""
+        """Set the holder, once the credential of the request is verified."""
         if self._taken:
             self._capacity.shares.give_back(self.holder)
             self._capacity.shares.take(holder)
@@ -74,7 +75,7 @@ class RequestSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What an endpoint answers."""
+    """The answer of an endpoint."""
 
     body: bytes
     status: int = 200
@@ -87,36 +88,36 @@ class Reply:
 
 
 ENDED_BY = "weir.ended_by"
-"""The error with which the server ended a request that did not become complete. It has been answered."""
+"""The error with which the server ended a request that did not arrive completely, and answered it."""
 ADMITTED = "weir.admitted"
-"""The holder for whom a push counts as arriving until the application begins with it."""
+"""The holder of a push that was admitted at its head; it counts as arriving until the application begins."""
 PRINCIPAL = "weir.principal"
-"""Who asks, if the credential is verified already."""
+"""The principal that sends the request, if its credential is verified already."""
 ARRIVAL = "weir.arrival"
-"""The request on its way in."""
+"""The `Arrival` of the request."""
 SLOT = "weir.slot"
-"""The part of the process's capacity that the request takes."""
+"""The `RequestSlot` that the request takes."""
 
 
 class Arrival(Protocol):
-    """A request of which some may still be on its way."""
+    """A request that may not have arrived completely."""
 
     def belongs_to(self, holder: Holder) -> None:
-        """The credential is verified: count what is missing of the request for its holder."""
+        """Count the unfinished request for its holder, once the credential is verified."""
 
 
 CLIENT_LEFT = 499
-"""The status under which a request is counted that nobody waits for any more."""
+"""The status that is counted for a request whose client has left."""
 
 
 def status_of_loss(scope: Scope) -> int:
-    """What to note for a request whose client left, or was told by the server that it was too slow."""
+    """The status to count for a request whose client left, or that the server ended as too slow."""
     error: WeirError | None = scope.get(ENDED_BY)
     return CLIENT_LEFT if error is None else error.status
 
 
 def note_principal(scope: Scope, principal: Principal) -> None:
-    """The credential of a request is verified."""
+    """Note the principal of a request, once its credential is verified."""
     scope[PRINCIPAL] = principal
     note_holder(scope, principal.holder)
 
@@ -136,7 +137,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Instruments:
-    """A registry of its own for each application, so that two in one process do not add up."""
+    """The metrics of requests. Each application has its own registry, so that two in one process do not
+    add up."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]

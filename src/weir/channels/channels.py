@@ -1,4 +1,4 @@
-"""Channels and their consumers: who gets a published message, and whose dead letters they are."""
+"""Channels and their consumers: who gets a published message, and who owns its dead letters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Channels:
         self._clock = clock or SystemClock()
 
     async def put(self, environment: EnvironmentRef, channel: ChannelSpec, *, by: str) -> None:
-        """Create a channel, or change its name and consumers; these keep their tokens and dead letters."""
+        """Create a channel, or change its name and consumers; they keep their tokens and dead letters."""
         async with self._database.transaction() as connection:
             await self._put(connection, environment, channel, by=by)
 
@@ -66,7 +66,7 @@ class Channels:
     async def follow(
         self, connection: Connection, environment: EnvironmentRef, before: AppSpec | None, after: AppSpec
     ) -> None:
-        """Make the channels those of an applied spec, in the transaction that applies it."""
+        """Make the channels match an applied spec, in the transaction that applies it."""
         wanted = {channel.id for channel in after.channels}
         for channel in before.channels if before else ():
             if channel.id not in wanted:
@@ -105,7 +105,8 @@ class Channels:
         )
 
     async def channel_of_token(self, token: str | None, *, channel_id: str | None = None) -> Channel:
-        """The channel that a token opens, or this channel; an unknown channel answers like a wrong token."""
+        """The channel that a token opens. If `channel_id` is given, it must be that channel; an unknown
+        channel is answered like a wrong token."""
         row = await self._by_token(SQL["channel_by_token"], token)
         if row is None or channel_id not in (None, row["channel_id"]):
             whose = "" if channel_id is None else f" for `{channel_id}`"
@@ -159,7 +160,7 @@ class Channels:
     async def _remove(
         self, connection: Connection, environment: EnvironmentRef, channel_id: str, *, by: str
     ) -> bool:
-        """Whether there was such a channel."""
+        """Remove a channel; returns whether there was one."""
         scope = {**scope_names(environment), "channel_id": channel_id}
         await fetch(connection, SQL["detach_all"], **scope)
         if not await execute(connection, SQL["remove_channel"], **scope):

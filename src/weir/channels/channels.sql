@@ -46,7 +46,7 @@ RETURNING consumer_key;
 -- name: rename_summaries
 -- Write the present names of an environment's consumers into the summary of dead letters.
 UPDATE weir.dlq_summary AS s
--- The summary repeats the names so that `/dlq-status` reads one table; whoever changes a name changes both.
+-- The summary repeats the names so that `/dlq-status` reads one table. So each change of a name changes both.
 SET channel_id = c.channel_id, channel_name = c.channel_name,
     consumer_id = c.consumer_id, consumer_name = c.consumer_name
 FROM (SELECT * FROM weir.consumers WHERE $ENVIRONMENT) AS c

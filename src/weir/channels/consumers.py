@@ -1,4 +1,4 @@
-"""The consumer of each queue, a channel's or an implicit one: dead letters are counted by its key."""
+"""The consumer of each queue, of a channel or implicit. Dead letters are counted by the consumer's key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def ensure_consumers(
     connection: Connection, queues: Iterable[QueueRef], *, now_ms: int
 ) -> ConsumerKeys:
     """The keys of the queues' consumers. A new queue gets an implicit consumer and a count of zero."""
-    # Sorted, so that two transactions that add the same queues never wait for each other in a circle.
+    # Sorted, so that two transactions that add the same queues never deadlock.
     wanted = sorted(set(queues))
     found = await _find(connection, wanted)
     new = [queue for queue in wanted if queue not in found]

@@ -25,7 +25,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerAnswer:
-    """What one consumer's queue answered."""
+    """The answer of one consumer's queue."""
 
     consumer: ChannelConsumer
     answer: PushAnswer
@@ -34,7 +34,8 @@ class ConsumerAnswer:
 async def publish(
     channels: Channels, pusher: Pusher, channel: Channel, publication: Publication
 ) -> list[ConsumerAnswer]:
-    """Fan a message out. If some queues refuse, the same key again reaches only those."""
+    """Push a message to the queue of every consumer. If some refuse, publish again with the same key: only
+    the queues that refused get it."""
     consumers = await channels.consumers(channel)
     items = [PushItem(queue=consumer.queue, message=_message(channel, publication)) for consumer in consumers]
     answers: Sequence[PushAnswer] = await pusher.push(items) if items else ()
@@ -45,7 +46,7 @@ async def publish(
 
 
 def _message(channel: Channel, publication: Publication) -> NewMessage:
-    # Producers may push to the same queue under keys of their own, which must not meet these.
+    # The prefix keeps these keys apart from the keys of producers that push to the same queue.
     name = f"{channel.id}\n{publication.idempotency_key}".encode()
     digest = hashlib.blake2b(name, digest_size=16, person=b"weir.publish").hexdigest()
     return NewMessage(

@@ -1,4 +1,4 @@
-"""Annotations: what somebody noted at a moment, such as a deploy. Every chart of the environment has them."""
+"""Annotations: what somebody noted at a moment, such as a deploy. All charts of the environment show them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.model.names import EnvironmentRef
 
 SQL = load_queries("weir.control", "annotations.sql")
 MAX_ANNOTATION = 200
-"""Characters: it must fit beside a line on a chart."""
+"""In characters: the text must fit beside a line on a chart."""
 # A deploy every hour fills this in seven months; the oldest go first.
 KEPT = 5_000
 
@@ -61,7 +61,7 @@ class Annotations:
         return made
 
     async def of(self, environment: EnvironmentRef, *, limit: int = 100) -> list[Annotation]:
-        """The newest first."""
+        """The annotations of an environment, newest first."""
         rows = await self._database.fetch(SQL["list_annotations"], limit=limit, **scope_names(environment))
         return [Annotation(**{**row, "id": str(row["id"])}) for row in rows]
 

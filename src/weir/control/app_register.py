@@ -30,7 +30,7 @@ from weir.spec.plan import Effect, Plan, plan
 SQL = load_queries("weir.control", "declared_apps.sql")
 
 ScheduleFollower = Callable[[Connection, EnvironmentRef, AppSpec], Awaitable[None]]
-"""Makes the schedules of an app those that it declares, in the same transaction."""
+"""Makes the schedules of an app match its declaration, in the same transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class AppRegister:
         return replace(
             found,
             changes=tuple(one for one in found.changes if one not in removed),
-            # Removing a queue may be refused; here it stays.
+            # A refusal to remove a queue does not count here, because the queue stays.
             refusals=(
                 *(
                     one
@@ -94,7 +94,7 @@ class AppRegister:
         )
 
     async def declare(self, environment: EnvironmentRef, app: AppSpec, *, actor: str) -> Plan:
-        """Make the queues and schedules of `app` hold, all of them or none; Conflict if some may not."""
+        """Make the queues and schedules of `app` hold, all of them or none; Conflict if one is refused."""
         found = await self.plan(environment, app)
         if not found.allowed:
             raise Conflict("; ".join(found.refusals), refusals=list(found.refusals))
@@ -135,7 +135,7 @@ class AppRegister:
     async def _owned_elsewhere(
         self, environment: EnvironmentRef, app: AppSpec, declared: list[DeclaredApp]
     ) -> list[str]:
-        """Refusals for queues of the spec or of another app."""
+        """Refusals for queues that belong to the spec or to another app."""
         spec = await self._specs.current(environment)
         owners = {queue.name: f"the spec `{spec.app.name}`" for queue in spec.app.queues} if spec else {}
         for other in declared:

@@ -1,4 +1,4 @@
-"""Writes columns as array literals of PostgreSQL: psycopg's own lists took 10 us of a row of 14 columns."""
+"""Writes columns as array literals of PostgreSQL: psycopg's own lists cost 10 us per row of 14 columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def array_literal(values: Sequence[str | int | None]) -> str:
 
 def _element(value: str | int | None) -> str:
     if value.__class__ is str:
-        # Quoted, because a bare NULL is no text, and a bare comma would end the element.
+        # Quoted, because a bare NULL is not text, and a bare comma would end the element.
         return f'"{value}"' if '"' not in value and "\\" not in value else _escaped(value)
     return "NULL" if value is None else str(value)
 

@@ -5,7 +5,7 @@ VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(actor)s, %(act
         %(details)s, %(at_ms)s)
 
 -- name: list_audit
--- The newest changes inside a scope; only those before an id if one is given.
+-- The newest changes inside a scope; if an id is given, only changes before it.
 SELECT id::text AS id, organization, project, environment, actor, action, target, details, at_ms
 FROM weir.audit_log
 WHERE $SCOPE

@@ -28,7 +28,7 @@ from weir.model.clock import Clock, SystemClock
 _MAX_ENTRIES = 10_000
 # Look-ups of uncached tokens at once. Anyone can send such tokens, and everyone shares the connections.
 _LOOKUPS = 4
-# Look-ups that wait for one of those; beyond it the request is refused.
+# Look-ups that run or wait. While there are this many, requests with uncached tokens are refused.
 _MAX_WAITING = 1_000
 # How often a silent PostgreSQL is asked again.
 _AWAY_S = 5.0
@@ -51,7 +51,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """What a check needs of a token; the principal is None if there is no such token."""
+    """The facts about a token that a check needs; the principal is None if there is no such token."""
 
     principal: Principal | None
     # An unknown id is compared too, so that the time of the answer does not tell whether an id exists.
@@ -130,7 +130,8 @@ class CachedAuthenticator:
             await self.flush_last_used()
 
     async def _read(self, token_id: str, known: _Entry | None) -> _Entry:
-        """Read the record from PostgreSQL, once for all that wait for it; while it is silent, use `known`."""
+        """Read the record from PostgreSQL, once for all requests that wait for it. While PostgreSQL is
+        silent, use `known`."""
         if known is None or self._monotonic() - known.read_at_s >= self._stale_s:
             return await self._read_unknown(token_id)
         if self._ask_again_s is None:

@@ -84,7 +84,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
     async def connect(cls, conninfo: str = "", **options: Any) -> Self:
         """Connect. A connection that came only half way is closed before the error is raised.
 
-        PostgreSQL keeps a place for it until its authentication times out.
+        Otherwise PostgreSQL would keep a place for it until its authentication times out.
         """
         try:
             return await super().connect(conninfo, **options)
@@ -182,7 +182,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
         return self._clock.server_time_ms(time.monotonic() + self._patience_s())
 
     async def _run_and_read_clock(self, statements: str) -> None:
-        """Execute statements, the last of which is `_READ_CLOCK`."""
+        """Execute statements; the last one is `_READ_CLOCK`."""
         cursor = await self.execute(statements, prepare=False)
         while cursor.nextset():
             pass

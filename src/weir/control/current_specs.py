@@ -33,7 +33,7 @@ class CurrentSpecs:
         return self._snapshot
 
     async def refresh(self) -> bool:
-        """Load all specs again if one changed; whether one did."""
+        """Load all specs again if one changed; returns whether one did."""
         version = await self._database.fetch_one(SQL["specs_version"])
         if version == self._version:
             return False

@@ -41,7 +41,7 @@ class PoolState:
     waiting: int
 
 
-# After a timeout the others wait a quarter as long, for this long.
+# For this long after a timeout, other callers wait only a quarter as long.
 _FAIL_FAST_S = 1.0
 # A healthy connection answers in less than 10 ms; after this long another connection is tried.
 _SIGN_OF_LIFE_S = 0.25
@@ -50,7 +50,7 @@ _SIGN_OF_LIFE_S = 0.25
 _RECONNECT_S = 4.0
 # A timer that is later than this was held up by our own event loop.
 _OWN_DELAY_S = 0.1
-# For one attempt to connect. libpq takes no shorter time.
+# How long one attempt to connect may take. libpq allows no shorter time.
 _CONNECT_S = 2
 
 
@@ -177,7 +177,7 @@ class Database:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Translate exceptions of psycopg, and count those that mean that PostgreSQL failed."""
+        """Translate exceptions of psycopg, and count each one that means that PostgreSQL failed."""
         with translating():
             try:
                 yield
@@ -217,7 +217,7 @@ class Database:
         except PoolTimeout:
             waited_s = time.monotonic() - started_s
             if waited_s > patience_s + _OWN_DELAY_S and time.monotonic() < until_s:
-                # Our own event loop was blocked. That says nothing about PostgreSQL, so it gets its time.
+                # Our own event loop was blocked. That says nothing about PostgreSQL, so wait as long again.
                 with suppress(PoolTimeout):
                     return await self._borrow_until(min(until_s, time.monotonic() + patience_s), until_s)
             self._fail_fast()
@@ -249,7 +249,7 @@ class Database:
 
     @asynccontextmanager
     async def _other_patience(self, connection: Connection) -> AsyncIterator[None]:
-        """Set PostgreSQL's timeouts to those of this use, and back at the end."""
+        """Set PostgreSQL's timeouts for this use of the connection, and set them back at the end."""
         await connection.prepare_session()
         try:
             yield
@@ -266,7 +266,7 @@ class Database:
         self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
 
     async def fetch(self, query: NamedQuery, **parameters: Any) -> list[Row]:
-        """Run one query on a connection of its own; all of its rows."""
+        """Run one query on a connection of its own; returns all rows."""
         async with self.connection() as connection:
             return await fetch(connection, query, **parameters)
 
@@ -275,7 +275,7 @@ class Database:
         return rows[0] if rows else None
 
     async def execute(self, query: NamedQuery, **parameters: Any) -> int:
-        """Run one statement on a connection of its own; how many rows it touched."""
+        """Run one statement on a connection of its own; returns how many rows it touched."""
         async with self.connection() as connection:
             return await execute(connection, query, **parameters)
 
@@ -291,7 +291,7 @@ class Database:
 
 
 async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) -> list[Row]:
-    """Run one query on a given connection; all of its rows."""
+    """Run one query on a given connection; returns all rows."""
     with connection.counted():
         if _stands_alone(connection, query):
             rows, _ = await connection.write(query, parameters)
@@ -306,7 +306,7 @@ async def fetch_one(connection: Connection, query: NamedQuery, **parameters: Any
 
 
 async def execute(connection: Connection, query: NamedQuery, **parameters: Any) -> int:
-    """Run one statement on a given connection; how many rows it touched."""
+    """Run one statement on a given connection; returns how many rows it touched."""
     with connection.counted():
         if _stands_alone(connection, query):
             _, touched = await connection.write(query, parameters)

@@ -19,7 +19,7 @@ class HasEpoch(Protocol):
     async def epoch(self) -> str | None: ...
 
     async def begin_epoch(self, epoch: str) -> str:
-        """Set the epoch unless there is one; the epoch afterwards."""
+        """Set the epoch unless there is one; returns the epoch that holds then."""
 
 
 class Epochs:

@@ -41,7 +41,7 @@ def translated(error: psycopg.Error) -> WeirError:
 
 
 def failed(error: psycopg.Error) -> bool:
-    """Whether PostgreSQL failed. A value or a change that it refuses is an answer."""
+    """Whether PostgreSQL failed. If it refuses a value or a change, that is an answer and not a failure."""
     return not isinstance(error, (psycopg.IntegrityError, psycopg.DataError))
 
 

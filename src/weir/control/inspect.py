@@ -14,6 +14,7 @@ from weir.errors import Misconfigured
 
 _QUERIES = load_queries("weir.control", "inspect.sql")
 MINIMUM = 140_000
+"""PostgreSQL 14, as the server numbers its versions."""
 _CONNECT_S = 2
 _STARTING = ("starting up", "not yet accepting connections", "in recovery mode")
 """libpq has no code for a refused connection, only the text of the server."""
@@ -43,9 +44,9 @@ class PostgresState:
 
 
 async def is_starting(url: str) -> bool:
-    """Whether PostgreSQL is there and refuses connections for now; False if there is no server at all.
+    """Whether PostgreSQL is there and refuses connections for now; False if it accepts them, or is not there.
 
-    One that refuses the user or the password refuses them for ever, so that is an error at once.
+    If it refuses the user or the password, waiting does not help, so that is an error at once.
     """
     try:
         connection = await AsyncConnection.connect(url, connect_timeout=_CONNECT_S)

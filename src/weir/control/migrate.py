@@ -21,7 +21,7 @@ from weir.errors import Misconfigured
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
 # The advisory lock of everyone who migrates this database: "weir" in ASCII.
 _LOCK_KEY = 0x77656972
-# For the lock, and for one file: rewriting a large table takes minutes.
+# How long to wait for the lock, and for one file: rewriting a large table takes minutes.
 _PATIENCE_S = 600.0
 
 
@@ -81,7 +81,7 @@ def read_migrations(package: str) -> list[Migration]:
 
 
 async def migrate(store: MigrationStore, migrations: Sequence[Migration]) -> list[Migration]:
-    """Bring the store up to date; the migrations that it lacked."""
+    """Bring the store up to date; returns the migrations that it lacked."""
     async with store.locked():
         missing = outstanding(await store.read_applied(), migrations, store=store.name)
         async with store.undisturbed(missing):

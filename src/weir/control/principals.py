@@ -29,7 +29,7 @@ _RANKS = {Role.READ: 0, Role.WRITE: 1, Role.ADMIN: 2, Role.OPERATOR: 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The holder of a credential: a role inside an organization, a project or an environment.
+    """Who sends a request: a role inside an organization, a project or an environment.
 
     An operator has no organization and reaches every one.
     """
@@ -40,7 +40,7 @@ class Principal:
     project: str | None = None
     environment: str | None = None
     direct: bool = False
-    """Whether its token is a user of Redis too."""
+    """Whether a user of Redis belongs to its token."""
 
     @property
     def holder(self) -> Holder:

@@ -28,7 +28,7 @@ from weir.spec.language import read_spec, spec_of
 from weir.spec.plan import Effect, Holding, Plan, plan
 
 SQL = load_queries("weir.control", "spec_register.sql")
-# For reading, planning or dumping one spec, and the wait for the specs before it. The largest takes a second.
+# How long one spec may take to be read, planned or dumped, after the specs before it. The largest takes 1 s.
 THREAD_S = 10.0
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class SpecRegister:
         self._companions = companions
         self._check_target = check_target
         self._clock = clock or SystemClock()
-        # One thread: each takes the interpreter from the event loop for a few milliseconds at a time.
+        # One thread: each thread takes the interpreter from the event loop for a few milliseconds at a time.
         self._thread = BoundedThreads(1, patience_s=THREAD_S, name="weir-spec")
 
     async def read(self, text: str, *, file: str) -> AppSpec:
@@ -210,7 +210,7 @@ class SpecRegister:
         ]
 
     async def holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
-        """What each queue of an environment holds now."""
+        """How many messages and dead letters each queue of an environment holds now."""
         rows = await self._database.fetch(SQL["dead_counts"], **scope_names(environment))
         dead = {row["queue"]: int(row["dead_count"]) for row in rows}
         states = {state.queue.queue: state for state in await self._queues.states(environment)}
@@ -270,7 +270,7 @@ class SpecRegister:
     async def _claim(
         self, connection: Connection, environment: EnvironmentRef, app: AppSpec
     ) -> dict[str, bool]:
-        """Claim the short addresses that are free, and release those that the app does not use any more."""
+        """Claim the free short addresses, and release the addresses that the app does not use any more."""
         names = [webhook.name for webhook in app.webhooks]
         scope = scope_names(environment)
         await execute(connection, SQL["release_hook_names"], names=names, **scope)
@@ -300,7 +300,7 @@ class SpecRegister:
     async def define_in_broker(
         self, environment: EnvironmentRef, queues: Sequence[QueueSpec], *, before: AppSpec | None
     ) -> None:
-        """Define queues in the broker; if it refuses one, restore those before it."""
+        """Define queues in the broker; if it refuses one, restore the queues before it."""
         told: list[QueueSpec] = []
         try:
             for queue in queues:

@@ -60,7 +60,7 @@ Handler = Callable[[SystemEvent], Awaitable[None]]
 
 
 class SystemEvents:
-    """Publishes to the log of system events, and handles every event in it, also those of this process."""
+    """Publishes to the log of system events, and handles every event in it, also from this process."""
 
     def __init__(
         self, *, database: Database, process: str | None = None, catch_up_s: float = CATCH_UP_S
@@ -82,7 +82,7 @@ class SystemEvents:
         environment: EnvironmentRef | None = None,
         payload: Mapping[str, Any] | None = None,
     ) -> int:
-        """Append an event and notify every process; the event's position in the log."""
+        """Append an event and notify every process; returns the position of the event in the log."""
         row = await self._database.fetch_one(
             SQL["publish_event"],
             organization=environment.organization if environment else None,
@@ -114,7 +114,7 @@ class SystemEvents:
                     pass
 
     async def catch_up(self) -> int:
-        """Handle the events since the last call; how many there were.
+        """Handle the events since the last call; returns how many there were.
 
         The first call only records the current position: the process has read the stores after older events.
         """

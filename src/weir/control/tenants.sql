@@ -12,7 +12,7 @@ ON CONFLICT DO NOTHING
 
 -- name: ensure_environment
 -- Create an environment unless it exists.
--- It is looked for first, because ON CONFLICT waits for whoever changes the row, and that may wait for Redis.
+-- The query looks for it first: ON CONFLICT waits for a transaction that changes the row, which may wait for Redis.
 INSERT INTO weir.environments (organization, project, environment, created_at_ms)
 SELECT %(organization)s, %(project)s, %(environment)s, %(now_ms)s
 WHERE NOT EXISTS (SELECT FROM weir.environments WHERE $ENVIRONMENT)

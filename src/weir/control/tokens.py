@@ -39,7 +39,7 @@ class Token:
     last_used_at_ms: int | None
     replaces: str | None
     direct: bool = False
-    """Whether it is a user of Redis too, for clients in direct mode."""
+    """Whether a user of Redis belongs to it, for clients in direct mode."""
 
     @property
     def principal(self) -> Principal:
@@ -63,7 +63,7 @@ class Token:
 
     @property
     def ends_at_ms(self) -> float:
-        """From when on it is not valid: 0 if it is revoked, infinity if it does not expire."""
+        """When the token stops being valid: 0 if it is revoked, infinity if it does not expire."""
         if self.revoked_at_ms is not None:
             return 0
         return math.inf if self.expires_at_ms is None else self.expires_at_ms
@@ -129,11 +129,11 @@ class Tokens:
         return [_token(row) for row in rows]
 
     async def direct(self) -> list[Token]:
-        """Every token for direct mode, those that ended included."""
+        """Every token for direct mode, also if it has ended."""
         return [_token(row) for row in await self._database.fetch(SQL["direct_tokens"])]
 
     async def revoke(self, token_id: str, *, by: Principal) -> Token:
-        """End a token at once. Not found outside the principal's scope, or when it has ended before."""
+        """End a token at once. NotFound if it is outside the principal's scope or was revoked before."""
         row = await self._database.fetch_one(
             SQL["revoke_token"], id=token_id, now_ms=self._clock.now_ms(), **principal_names(by)
         )

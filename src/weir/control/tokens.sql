@@ -20,13 +20,13 @@ WHERE $SCOPE
 ORDER BY created_at_ms DESC, id
 
 -- name: direct_tokens
--- Every token that is or was a user of Redis.
+-- Every token for direct mode, also if it has ended.
 SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
        expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
 FROM weir.tokens WHERE direct
 
 -- name: revoke_token
--- Revoke a token inside a scope; nothing comes back if it is revoked already.
+-- Revoke a token inside a scope; returns no row if it is revoked already.
 UPDATE weir.tokens SET revoked_at_ms = %(now_ms)s
 WHERE id = %(id)s AND revoked_at_ms IS NULL
   AND $SCOPE

@@ -84,7 +84,7 @@ def parse_json(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is not valid JSON ({error})") from None
-    # With at most so many brackets the depth is fine, and nearly every body skips the check of each value.
+    # With at most this many brackets the depth is fine, and nearly every body skips the check of each value.
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(value)
     return value

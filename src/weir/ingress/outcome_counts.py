@@ -16,7 +16,7 @@ class HookOutcomeCounts:
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
 
     def count(self, hook: Hook | None, outcome: str) -> None:
-        """Count a request by its outcome: that of a `ReceivedHook`, or the code of an error."""
+        """Count a request by its outcome: the outcome of a `ReceivedHook`, or the code of an error."""
         # By scheme, not by name: strangers choose the names of unknown webhooks.
         self._counts[_scheme(hook), outcome] += 1
 

@@ -1,4 +1,4 @@
-"""Collects messages into batches: those that arrive while a call runs share the next call.
+"""Collects messages into batches: messages that arrive while a call runs share the next call.
 
 The first message goes at once, so an idle server adds no wait. Under load one call carries up to a thousand
 messages, in the order of their arrival.

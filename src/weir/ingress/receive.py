@@ -339,6 +339,7 @@ def _key(webhook: str, sender_id: str | None) -> str | None:
     if sender_id is None:
         return None
     key = f"{webhook}:{sender_id}"
+    # 60 characters have at most 240 bytes, so most keys need no encoding here.
     if len(key) <= 60 or len(key.encode()) <= 255:
         return key
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Lets requests with the same sender's id share one answer while the first of them is answered.
 
-For 24 hours and across processes, the broker recognises repeats: it knows every id and returns that of the
-first message. So an answer is kept here only if the broker cannot know it yet.
+For 24 hours and across processes, the broker recognises repeats: it knows every sender's id and returns the
+id of the first message. So an answer is kept here only if the broker cannot know it yet.
 """
 
 from __future__ import annotations

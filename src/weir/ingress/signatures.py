@@ -29,8 +29,8 @@ def verify(
     """Whether any secret made the signature, and within the replay window. Never raises."""
     if not secrets:
         return False
-    # A request without a usable signature takes as long as one with a wrong one, in every scheme, so that the
-    # time does not tell a stranger which headers are read.
+    # A request without a usable signature takes as long as a request with a wrong signature, in every scheme.
+    # So the time does not tell a stranger which headers are read.
     candidates, signed = _SCHEMES[verification.scheme](verification, headers, body, now_ms) or ([], body)
     algorithm = verification.algorithm if verification.scheme in _CONFIGURABLE else "sha256"
     expected = [hmac.digest(_key(verification.scheme, secret), signed, algorithm) for secret in secrets]
@@ -107,7 +107,7 @@ def _stripe(verification: Verification, headers: Headers, body: bytes, now_ms: i
         return None
     pairs = [part.strip().partition("=") for part in value.split(",")]
     stamps = [text for name, _, text in pairs if name == "t"]
-    # With two timestamps it would be open which of them was signed.
+    # With two timestamps it would not be clear which of them was signed.
     if len(stamps) != 1 or not _recent(stamps[0], verification.tolerance_s, now_ms):
         return None
     digests = [text for name, _, text in pairs if name == "v1"]

@@ -54,17 +54,17 @@ class SynchronousCommands:
         inputs = compile_mapping(tuple(action.inputs.items())).evaluate(variables)
         message_id = new_id()
         if event.id is None:
-            return _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
+            return _answer(await self._execute(command, inputs, self._context(hook, event, message_id)))
         hook_key = HookKey(scope=hook.environment, name=hook.webhook.name, key=event.id)
         digest = hashlib.sha256(event.payload).digest()
-        # Claim the id before the command runs, so that a retry that comes meanwhile does not run it again.
+        # Claim the id before the command runs, so that a retry during the run does not run it again.
         stored = await self._keys.begin(
             hook_key, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
         )
         if stored is not None:
             return ReceivedHook(status=200, body=stored, replayed=True)
         try:
-            answer = _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
+            answer = _answer(await self._execute(command, inputs, self._context(hook, event, message_id)))
         except BaseException:
             # Whatever ended the command, the sender's retry must find the id free, even if we are cancelled.
             await asyncio.shield(self._keys.abandon(hook_key))
@@ -79,7 +79,7 @@ class SynchronousCommands:
             raise Unavailable(f"no command `{name}` is registered on this server", retry_after_s=30)
         return command
 
-    async def _outcome(self, command: Command, inputs: dict[str, Any], context: Context) -> HandlerOutcome:
+    async def _execute(self, command: Command, inputs: dict[str, Any], context: Context) -> HandlerOutcome:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await run_command(command, inputs, context, self._executor)

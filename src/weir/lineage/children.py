@@ -1,6 +1,6 @@
-"""Children of messages in PostgreSQL: written in batches when they are accepted, and no message waits for it.
+"""Children of messages in PostgreSQL: written in batches when they are accepted; no message waits for that.
 
-Only messages with a parent are recorded. A dead letter and its replay know each other anyway.
+Only messages with a parent are recorded. A dead letter and its replay name each other anyway.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from weir.model.write_buffer import WriteBuffer
 
 SQL = load_queries("weir.lineage", "children.sql")
 MAX_CHILDREN = 100
-"""Of one message that are shown."""
+"""How many children of one message are shown."""
 KEPT_MS = 7 * DAY_MS
 FLUSH_S = 0.25
 CAPACITY = 50_000
 BATCH = 1_000
-# Flushes between two deletions of old rows: once per minute. A deletion ends after so many rows.
+# Flushes between two deletions of old rows: once per minute. A deletion takes at most `_CLEAN_ROUNDS` times
+# `_CLEAN_ROWS` rows.
 _CLEAN_EVERY = 240
 _CLEAN_ROWS = 10_000
 _CLEAN_ROUNDS = 100
@@ -91,7 +92,7 @@ class ChildRecorder(Protocol):
 
 
 class PostgresChildren:
-    """Collects children and writes them in batches. While PostgreSQL is away the newest wait."""
+    """Collects children and writes them in batches. While PostgreSQL is away, the newest `CAPACITY` wait."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database

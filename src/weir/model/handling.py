@@ -22,7 +22,7 @@ class Reject(Exception):
 class Retry(Exception):
     """Raise it in a handler: try the message again.
 
-    With `delay` it is tried after so many seconds; without one, after the back-off of its queue.
+    With `delay` it is tried after that many seconds; without one, after the back-off of its queue.
 
     ```python
     def handle(order: int) -> None:
@@ -49,14 +49,14 @@ def describe_failure(error: BaseException) -> str:
     return error_text(text + where)
 
 
-# Dead letters look at so many characters to find their group.
+# Dead letters look at this many characters to find their group.
 MAX_TRACEBACK = 4_000
 
 
 def describe_with_traceback(error: BaseException, *, skip: int = 0) -> str:
     """An error as a traceback, whose last line says what happened, without its first `skip` frames.
 
-    Of a long one the first frames are left out.
+    The first frames of a long traceback are left out.
     """
     shown = traceback.TracebackException.from_exception(error, compact=True)
     del shown.stack[:skip]

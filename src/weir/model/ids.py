@@ -35,7 +35,7 @@ def new_operation_id() -> OperationId:
 
 
 def derived_id(source: str, *, time_ms: int, purpose: bytes) -> str:
-    """The same UUIDv7 every time: of `time_ms`, and for the rest a hash of another id and a purpose."""
+    """The same UUIDv7 for the same arguments: `time_ms`, then a hash of another id and a purpose."""
     digest = hashlib.blake2b(UUID(source).bytes, digest_size=16, person=purpose).digest()
     bits = int.from_bytes(digest) & ((1 << 80) - 1)
     bits = (time_ms & ((1 << 48) - 1)) << 80 | bits
@@ -72,15 +72,16 @@ def id_time_ms(text: str) -> int:
 class NamedCall:
     """A producer's direct enqueue call. Its name lets it take effect at most once, however late it arrives.
 
-    It obeys gates, and is GATED also once the allowance of its shard lapsed (see `allow_direct`).
+    The call obeys gates. It is also GATED once the allowance of its shard lapsed (see `allow_direct`).
 
     A caller uses a slot for one call at a time and takes a fresh one after a call of unknown outcome; so one
     remembered call per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
     forgotten once nobody can ask about its call any more (see `idle_calls`).
 
-    If the slot remembers this very id, the call changes nothing and is answered as it was the first time; one
-    that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives behind its
-    successor is known to be late, and changes nothing. (Ids that older programs stored are not numbers.)
+    If the slot remembers this very id, the call changes nothing and gets the same answer as the first time.
+    A call that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives
+    behind its successor is known to be late, and changes nothing. (Ids that older programs stored are not
+    numbers.)
     """
 
     slot: str
@@ -88,12 +89,12 @@ class NamedCall:
 
 
 class CallSlots:
-    """Names the enqueue calls of one process: those of direct pushes, and lists of a client over HTTP.
+    """Names the enqueue calls of one process: calls of direct pushes, and lists of a client over HTTP.
 
-    Each slot carries one call at a time, so the broker need remember only its last.
+    Each slot carries one call at a time, so the broker needs to remember only the last call of a slot.
 
-    The calls of a slot are numbered: bytes of an earlier one, sent twice, may arrive behind a later one. A
-    slot whose call had an unknown outcome is never given back: the call may still take effect.
+    The calls of a slot are numbered, because the bytes of a call may be sent twice and arrive behind a later
+    call. A slot whose call had an unknown outcome is never given back: the call may still take effect.
 
     Threads may share it. A process that was forked names its calls anew, because its parent goes on.
     """
@@ -107,7 +108,7 @@ class CallSlots:
         self._numbers = itertools.count(1)
 
     def take(self) -> NamedCall:
-        """A fresh call in a slot that no other call uses meanwhile."""
+        """Name a call, in a slot that no other call uses until it is given back."""
         if self._pid != os.getpid():
             self._pid, self._process, self._free = os.getpid(), new_id(), []
         try:
@@ -117,11 +118,11 @@ class CallSlots:
         return NamedCall(slot=last.slot, id=str(int(last.id) + 1))
 
     def give_back(self, call: NamedCall) -> None:
-        """The outcome of the call is known."""
+        """Free the slot of a call whose outcome is known."""
         self._free.append(call)
 
     def take_free(self) -> list[str]:
-        """The slots that no call uses. Their names are not used again."""
+        """Take the slots that no call uses. Their names are not used again."""
         if self._pid != os.getpid():
             return []
         free, self._free = self._free, []

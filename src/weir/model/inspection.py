@@ -1,4 +1,4 @@
-"""The types of looking at messages that wait or are leased, and of touching them."""
+"""The types for showing and touching messages that wait or are leased."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MessageState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """Which messages to show: all that is given must match."""
+    """Which messages to show: every given condition must match."""
 
     key: str | None = None
     header: tuple[str, str] | None = None
@@ -49,7 +49,7 @@ EVERY_MESSAGE = MessageFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLease:
-    """Who holds a message, and until when. The token is never told."""
+    """Who holds a message, and until when. The token of the lease is never shown."""
 
     consumer: str
     until_ms: int
@@ -74,7 +74,7 @@ class ListedMessage:
     """The first `PREVIEW_BYTES` of its payload."""
     payload_bytes: int
     last_error: str | None
-    """Its first `PREVIEW_BYTES`."""
+    """The first `PREVIEW_BYTES` of its last error."""
     held: MessageLease | None
 
 
@@ -108,8 +108,8 @@ class MessageDetail:
     last_error: str | None
     held: MessageLease | None
     ahead: int | None
-    """How many are before it: among those that are ready, of its key if it is blocked, among those that wait
-    for their time or a retry; None if it is leased."""
+    """How many messages are before it: ready messages if it is ready, messages of its key if it is blocked,
+    scheduled and retrying messages if it is one of these. None if it is leased."""
     behind_id: MessageId | None
     """The head of its key, if it is blocked. None also if an older program made it the head."""
 
@@ -120,7 +120,7 @@ class MessageCounts:
 
     ready: int
     scheduled: int | None
-    """None if it is unknown: an older program left more than 10,000 of `delayed`, and some remain."""
+    """None if unknown: an older program left more than 10,000 delayed messages, and some of them remain."""
     retrying: int | None
     delayed: int
     """Scheduled and retrying together."""
@@ -130,7 +130,7 @@ class MessageCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitParts:
-    """What a message waited for, from the broker's acceptance on and without the time that it was leased.
+    """How long each reason kept a message waiting since the broker accepted it, without its leased time.
 
     At each instant the first reason that holds counts, in this order, so the parts add up to the wait.
     """

@@ -13,10 +13,10 @@ MAX_PAYLOAD_BYTES = 1 << 20
 MAX_HEADER_BYTES = 64 << 10
 MAX_ERROR_BYTES = 16 << 10
 MAX_RESULT_BYTES = 16 << 10
-"""Of a result or a progress that is kept."""
+"""The limit of a kept result, and of a kept progress."""
 RESULT_KEPT_MS = DAY_MS
 GROUP_KEPT_MS = 30 * DAY_MS
-"""How long the members of a group that are done are remembered, from the last of them on."""
+"""How long the finished members of a group are remembered, counted from the last one."""
 MAX_GROUP = 100_000
 MAX_TIME_MS = 4_102_444_800_000
 """The year 2100: the latest time that a message may wait for."""
@@ -24,7 +24,7 @@ MAX_LEASE_MS = 7 * DAY_MS
 MIN_LEASE_MS = 100
 """The shortest lease that a consumer may ask for."""
 MAX_HANDLER_MS = (1 << 32) - 2
-"""The longest time of a handler that a life tells, about 50 days; records hold it plus one in four bytes."""
+"""The longest time of a handler that a life keeps, about 50 days; records hold it plus one in four bytes."""
 MAX_WAIT_MS = 10 * MINUTE_MS
 """How long one dequeue may wait for a message."""
 MAX_DELAY_MS = 365 * DAY_MS

@@ -11,7 +11,7 @@ from weir.model.message import DeathReason
 from weir.model.names import QueueRef
 
 MAX_LIFE_ATTEMPTS = 20
-"""A life names so many attempts, the last ones."""
+"""A life keeps at most this many attempts: the last ones."""
 
 
 class LifeOutcome(StrEnum):
@@ -32,9 +32,9 @@ class AttemptEnd(StrEnum):
     REJECTED = "rejected"
     """The message was given up at once, whatever attempts were left."""
     LAPSED = "lapsed"
-    """Nobody settled it in time: its worker was killed, hung, or lost its way to the broker."""
+    """Nobody settled it in time: its worker was killed, hung, or could not reach the broker."""
     CANCELLED = "cancelled"
-    """Somebody cancelled the message meanwhile."""
+    """Somebody cancelled the message during the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +67,18 @@ class Life:
     attempts: int
     """How often it was handed out."""
     last_attempts: tuple[LifeAttempt, ...]
-    """The last `MAX_LIFE_ATTEMPTS` of them, in their order."""
+    """The last `MAX_LIFE_ATTEMPTS` attempts, in their order."""
     handler_ms: int | None
     """How long the handler of the last attempt ran, as its worker measured it; None if nobody did."""
     leased_ms: int
     """For how long it was leased, in all attempts."""
     parts: WaitParts
-    """What it waited for until its last attempt began, or until its end if it ended while it waited."""
+    """The parts of its wait until its last attempt began, or until its end if it ended while it waited."""
     blocked_by_id: MessageId | None
     """The message whose end made it the head of its key; None if it never waited behind one."""
     payload_bytes: int
 
     @property
     def consumer(self) -> str | None:
-        """Who had it last."""
+        """The consumer of its last attempt."""
         return self.last_attempts[-1].consumer if self.last_attempts else None

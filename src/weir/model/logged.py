@@ -23,7 +23,7 @@ class LoggedMessage:
     kept_ms: int
     """For how long the log keeps it after its end."""
     left_out: bool
-    """Its payload and headers are not in the log, because its call ended too many bytes at once."""
+    """Its payload and headers are not in the log, because the call that ended it ended too many bytes."""
     headers: Mapping[str, str]
     payload: bytes
     idempotency_key: str | None

@@ -59,7 +59,7 @@ class LeaseRef(msgspec.Struct, frozen=True, kw_only=True):
     message_id: MessageId
     token: str
     handler_ms: int | None = None
-    """How long the handler ran, as its worker measured it; told with the settlement, for its life."""
+    """How long the handler ran, as its worker measured it; sent with the settlement, for the life."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class KeptKind(StrEnum):
 
     RESULT = "result"
     PROGRESS = "progress"
-    """What its handler told last; a result replaces it."""
+    """The last progress that its handler reported; a result replaces it."""
     CANCELLED = "cancelled"
     """It was cancelled, and nothing else is left of it."""
 
@@ -154,8 +154,8 @@ class Settlement(StrEnum):
     LAPSED = "lapsed"
     """The lease lapsed, was settled before or revoked, or belongs to someone else; nothing changed."""
     CANCELLED = "cancelled"
-    """Answered by extend alone: the message was cancelled and the lease revoked; its handler may stop.
-    Workers find it out after the other calls too."""
+    """Only `extend` answers it: the message was cancelled and the lease revoked; its handler may stop. After
+    the other calls, workers ask `revoked` and then report it too."""
 
 
 class DeathReason(StrEnum):
@@ -207,7 +207,7 @@ class QueueState:
 
 
 def headers_fit(headers: Mapping[str, str]) -> bool:
-    """Whether headers that were taken before, and some more, still keep to the limit."""
+    """Whether headers keep to the limit. They were checked before, and then some were added."""
     # No character has more than 4 bytes, so most headers need no closer look.
     if 4 * sum(len(name) + len(value) for name, value in headers.items()) <= MAX_HEADER_BYTES:
         return True
@@ -223,7 +223,7 @@ def check_number(value: int, *, what: str, least: int, most: int) -> int:
 
 
 def check_message_id(text: str) -> None:
-    """Ids come out as they went in, so only the canonical form is taken."""
+    """Refuse an id that is not in canonical form, because ids come out as they went in."""
     if not isinstance(text, str) or _CANONICAL_ID.fullmatch(text) is None:
         raise InvalidInput(f"`{text!s:.64}` is not a message id; expected a UUID in lower case")
 
@@ -240,7 +240,7 @@ def check_messages(messages: Sequence[NewMessage], *, max_payload: int = MAX_PAY
 
 
 def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
-    """The common case, a plain message within bounds, is decided by a few comparisons."""
+    """Refuse a message that breaks a limit. A plain message within the limits costs a few comparisons."""
     payload = message.payload
     if not isinstance(payload, bytes):
         raise InvalidInput(f"a payload is {type(payload).__name__}; expected bytes")

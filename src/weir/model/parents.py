@@ -9,7 +9,7 @@ from uuid import UUID
 from weir.model.message_headers import CHAINED_FROM
 
 WORKING_ON: ContextVar[str | None] = ContextVar("weir_working_on", default=None)
-"""The id of the message whose handler runs now. What it pushes is chained from that message."""
+"""The id of the message whose handler runs now. Messages that the handler pushes are chained from it."""
 
 
 def chained_headers() -> dict[str, str]:

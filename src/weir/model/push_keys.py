@@ -1,4 +1,4 @@
-"""Idempotency keys of what a handler pushes: the same in every attempt."""
+"""Idempotency keys for the pushes of a handler: the same in every attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class PushKeys:
     """The keys of one attempt at a message.
 
-    Another attempt makes the same keys for the same pushes, in whatever order, so none is added twice.
+    Another attempt makes the same keys for the same pushes, in whatever order. So no message is added twice.
     """
 
     message_id: str

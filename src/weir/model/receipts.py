@@ -21,5 +21,5 @@ def receipt_of(headers: Mapping[str, str]) -> tuple[int | None, str | None]:
 
 
 def sent_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers without those that a webhook wrote."""
+    """The headers, without the ones that a webhook wrote."""
     return {name: value for name, value in headers.items() if name not in RECEIPT}

@@ -38,7 +38,7 @@ def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
 
 
 def shard_finder(shards: int) -> Callable[[QueueRef], int]:
-    """Finds the shard of a queue, and remembers it: hashing names is dear in a hot loop."""
+    """Finds the shard of a queue, and remembers it: hashing names is costly in a hot loop."""
 
     @lru_cache(maxsize=65_536)
     def find(queue: QueueRef) -> int:

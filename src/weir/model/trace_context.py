@@ -1,4 +1,4 @@
-"""The trace of a message: two headers by the W3C recommendation Trace Context, as they stand in it."""
+"""The trace of a message: two headers in the form of the W3C recommendation Trace Context."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRACESTATE = re.compile(r"[ -~]{1,512}")
 
 
 def trace_id_of(headers: Mapping[str, str]) -> str | None:
-    """The trace that a message was made in; None if its headers name none that is valid."""
+    """The trace that a message was made in; None if its headers do not name a valid one."""
     text = headers.get(TRACEPARENT)
     if text is None:
         return None
@@ -26,7 +26,7 @@ def trace_id_of(headers: Mapping[str, str]) -> str | None:
 
 
 def trace_headers_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a message that carry its trace on; empty if it has none. They fit into HTTP."""
+    """The headers that carry the trace of a message on; empty if it has none. They are valid in HTTP."""
     if trace_id_of(headers) is None:
         return {}
     state = headers.get(TRACESTATE, "")

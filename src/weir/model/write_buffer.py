@@ -1,4 +1,4 @@
-"""Records on their way to a store: taken at once, written in batches, dropped rather than waited for."""
+"""A buffer of records for a store: it writes them in batches, and drops some rather than let callers wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WriteBuffer(Generic[Record]):
         return len(self._waiting)
 
     def add(self, record: Record) -> bool:
-        """Take a record; whether an older one was dropped for it."""
+        """Take a record; returns whether an older one was dropped for it."""
         full = len(self._waiting) == self._waiting.maxlen
         self._waiting.append(record)
         return full
@@ -46,7 +46,7 @@ class WriteBuffer(Generic[Record]):
                 batch = list(islice(self._waiting, self._batch))
                 await self._write(batch)
                 for record in batch:
-                    # The full buffer may have pushed some of them out meanwhile.
+                    # A full buffer may have dropped some of them during the write.
                     if self._waiting and self._waiting[0] is record:
                         self._waiting.popleft()
 

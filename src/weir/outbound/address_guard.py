@@ -116,8 +116,8 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         addresses = await self._resolve(host, port, timeout)
         refused = [one for one in addresses if not may_reach(one, allowed=self._policy.allowed)]
-        # One private address refuses the host: otherwise a name with a public and a private one could be
-        # used.
+        # One private address is enough to refuse the host: otherwise a name with a public and a private
+        # address could be used.
         if refused or not addresses:
             raise AddressRefused(refusal(host, refused))
         return await self._inner.connect_tcp(

@@ -10,7 +10,7 @@ from weir.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 HOW_TO_ALLOW = "if it is meant, allow its subnet with `WEIR_WORKER__ALLOWED_SUBNETS`"
-"""What whoever runs Weir can do about a refusal."""
+"""What an operator can do about a refusal."""
 
 # Ranges that `ipaddress` calls global although they carry or tunnel other addresses.
 _NAT64 = IPv6Network("64:ff9b::/96")

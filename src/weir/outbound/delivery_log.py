@@ -104,7 +104,7 @@ class PostgresDeliveryLog:
         )
 
     async def forget_before(self, before_ms: int) -> int:
-        """Delete a limited number of old records; how many."""
+        """Delete a limited number of old records; returns how many."""
         return await self._database.execute(_SQL["forget_deliveries"], before_ms=before_ms)
 
     async def refresh(self) -> None:
@@ -119,7 +119,7 @@ class PostgresDeliveryLog:
         }
 
     async def flush(self) -> None:
-        """Write the waiting records. Those that cannot be written now keep waiting."""
+        """Write the waiting records. Records that cannot be written now keep waiting."""
         await self._buffer.flush()
 
     async def run(self) -> None:

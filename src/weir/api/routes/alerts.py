@@ -52,7 +52,7 @@ Recent = Annotated[
     Query(
         max_length=16,
         examples=["5m", "90s"],
-        description="What counts as recent, `15s` to `15m`. The usual is the six times as long before it.",
+        description="The recent time, `15s` to `15m`. The usual is the time before it, six times as long.",
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1_000)]

@@ -1,4 +1,4 @@
-"""Apps: what each declares in its code, plan a declaration, declare."""
+"""Apps: list their declarations, plan a declaration, declare."""
 
 from __future__ import annotations
 

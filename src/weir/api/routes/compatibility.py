@@ -65,7 +65,9 @@ Scope = Annotated[str | None, Header(max_length=1024)]
 ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256)]
 ConsumerToken = Annotated[str | None, Header(alias=CONSUMER_HEADER, max_length=256)]
 PATIENCE_S = 5.0
+"""How long a request about all dead messages waits for the end of its bulk action."""
 LOOK_S = 0.05
+"""The pause between two looks at that bulk action."""
 
 ROUTES = (HotRoute(path="/hook/{name}", endpoints={"POST": hooks.receive, "OPTIONS": hooks.handshake}),)
 _hook.options("", include_in_schema=False)(hooks.handshake_long)
@@ -260,8 +262,8 @@ async def publish_message(
     idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
     weir_key: Annotated[str | None, Header(max_length=MAX_NAME_BYTES)] = None,
 ) -> Published:
-    """Put the body into every consumer's queue. The same `Idempotency-Key` again reaches only those that
-    did not get it before."""
+    """Put the body into every consumer's queue. Sent again with the same `Idempotency-Key`, it reaches only
+    the consumers that did not get it before."""
     publication = _publication(request, await request.body(), weir_key)
     received = await publish(channels_of(services), services.pusher, channel, publication)
     answer = Published(
@@ -317,14 +319,14 @@ async def list_dead_jobs(owner: Owner, services: App, before: Before = None, lim
 
 @_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
 async def requeue_all(owner: Owner, services: App, response: Response) -> Requeued:
-    """Requeue all dead messages of a consumer: 200 when it is done, 202 when it goes on as a task."""
+    """Requeue all dead messages of a consumer: 200 when it is done, 202 if the bulk action goes on."""
     action = await _run_or_leave(services, owner, BulkActionKind.REDRIVE, response)
     return Requeued(requeued=action.done, done=action.state.over, task=action.id)
 
 
 @_channel.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs", responses=problems())
 async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
-    """Delete all dead messages of a consumer that used up their attempts: 200 when it is done, else 202."""
+    """Delete a consumer's dead messages that used up their attempts: 200 when it is done, else 202."""
     action = await _run_or_leave(services, owner, BulkActionKind.PURGE, response)
     return Deleted(deleted=action.done, done=action.state.over, task=action.id)
 
@@ -356,7 +358,7 @@ async def delete_one(jobId: str, owner: Owner, services: App) -> Done:  # noqa: 
 async def _run_or_leave(
     services: Services, owner: ChannelConsumer, kind: BulkActionKind, response: Response
 ) -> BulkAction:
-    """Begin a bulk action on everything of a consumer, wait a little for its end, then leave it to run on."""
+    """Begin a bulk action on all dead letters of a consumer, wait a little for its end, then let it run."""
     actions = dead_letters_of(services).bulk_actions
     environment = owner.channel.environment
     new = NewBulkAction(kind=kind, filter=Filter(queue=owner.queue.queue))

@@ -76,7 +76,7 @@ async def letters(
     before: Before = None,
     limit: Page = 50,
 ) -> DeadLetterList:
-    """The dead letters of a queue, those that were enqueued last first."""
+    """The dead letters of a queue, the last enqueued first."""
     found = await dead_letters_of(services).letters.newest(
         access.environment.queue(queue), fingerprint=fingerprint, before=position(before), limit=limit
     )
@@ -163,14 +163,14 @@ def task_location(action: BulkAction) -> str:
 
 @router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks", responses=problems())
 async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
-    """The newest redrives, purges and cancellations."""
+    """The newest bulk actions: redrives, purges, cancellations and replays from logs."""
     found = await dead_letters_of(services).bulk_actions.newest(access.environment, limit=limit)
     return TaskList(items=[task_view(action) for action in found])
 
 
 @router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
-    """A redrive, purge or cancellation, and how far it is."""
+    """One bulk action, and how far it is."""
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
@@ -188,7 +188,7 @@ async def samples(task_id: str, access: Reader, services: App) -> SampleList:
     "/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task", responses=problems(409)
 )
 async def pause(task_id: str, access: Writer, services: App) -> TaskView:
-    """Hold a redrive, purge or cancellation; what it did stays done."""
+    """Pause a bulk action; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.pause(access.environment, task_id, by=access.actor))
 
@@ -197,7 +197,7 @@ async def pause(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task", responses=problems(409)
 )
 async def resume(task_id: str, access: Writer, services: App) -> TaskView:
-    """Go on where it was. A redrive that its canary stopped begins again with a new canary."""
+    """Let a bulk action go on where it stopped. If its canary stopped it, it begins with a new canary."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.resume(access.environment, task_id, by=access.actor))
 
@@ -206,7 +206,7 @@ async def resume(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task", responses=problems(409)
 )
 async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
-    """End a redrive, purge or cancellation; what it did stays done."""
+    """End a bulk action; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.cancel(access.environment, task_id, by=access.actor))
 

@@ -1,4 +1,4 @@
-"""Groups of messages: which members are done."""
+"""Groups of tasks: which members are done."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from weir.control.principals import Principal, Role
 router = APIRouter(tags=["operation"])
 _PROBE_S = 2.0
 _SCRAPER = Principal(token_id="metrics", role=Role.OPERATOR, organization=None)
-"""Whoever sends the setting `metrics_token`."""
+"""The principal of a request that sends the setting `metrics_token`."""
 
 
 @router.get("/livez", operation_id="livez")
@@ -58,7 +58,7 @@ async def metrics(request: Request, services: App) -> Response:
 
 
 async def _viewer(request: Request, services: Services) -> Principal | None:
-    """None without a credential: then no tenant is shown."""
+    """Who asks for metrics; None without a credential, and then no tenant is shown."""
     value = request.headers.get("authorization")
     if value is None:
         return None

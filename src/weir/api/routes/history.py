@@ -82,7 +82,7 @@ def parse_time(text: str) -> int:
             moment = datetime.fromisoformat(text)
             time_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
         except (ValueError, OverflowError):
-            raise InvalidInput(f"`{text:.40}` is no time; expected RFC 3339 or milliseconds") from None
+            raise InvalidInput(f"`{text:.40}` is not a time; expected RFC 3339 or milliseconds") from None
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise InvalidInput(f"`{text:.40}` is out of range; expected a time from 1970 to 2099")
     return time_ms
@@ -105,7 +105,7 @@ async def show_queue_metrics(
     ref = access.environment.queue(queue)
     history = await warehouse.history.of_queue(ref, window)
     if not history.heard and not await warehouse.history.has_queue(ref):
-        # NotFound unless it is defined. A queue that was forgotten keeps its history.
+        # Raises NotFound unless the queue is defined. A queue that was forgotten keeps its history.
         await services.broker.state(ref)
     return json_response({"queue": ref.queue, **metrics_document(history, gauges=QUEUE_GAUGES, form=form)})
 

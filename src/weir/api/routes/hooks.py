@@ -1,8 +1,7 @@
 """Webhooks: list them, and receive them at their short and long addresses.
 
-Nobody authenticates with a token when a webhook is received: the signature of the body does. The body is read
-under the webhook's own limit, and an unknown webhook is answered like a bad signature. The addresses are the
-source's and stand in `weir.api.routes.compatibility`.
+A sender of webhooks has no token: the signature of the body authenticates it. An unknown webhook is answered
+like a bad signature. The addresses are the sources' and stand in `weir.api.routes.compatibility`.
 """
 
 from __future__ import annotations
@@ -117,8 +116,9 @@ async def receive_long(
 
 
 def _limits(services: Services, hook: Hook | None) -> Limits:
-    """An open webhook is read up to its own limit. All others are read up to the same, and their own is
-    checked after the signature: a limit must not tell a stranger which webhooks exist."""
+    """How much of a body to read. For an open webhook it is the webhook's own limit. All others, unknown ones
+    too, share one limit; their own is checked after the signature. So a limit does not tell a stranger which
+    webhooks exist."""
     is_open = hook is not None and hook.webhook.verification is None
     most = hook.webhook.max_body_bytes if hook is not None and is_open else MAX_BODY_BYTES
     limits = services.limits

@@ -1,4 +1,4 @@
-"""Cancel all messages of a queue that match, as a task of the servers."""
+"""Cancel all messages of a queue that match, as a bulk action."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["messages"])
 async def cancel_matching_messages(
     queue: str, body: CancellationBody, access: Writer, services: App, response: Response
 ) -> TaskView:
-    """Cancel messages of a queue that match, as a task; `/api/v1/dlq/tasks/{task_id}` says how far it is."""
+    """Cancel matching messages of a queue, as a bulk action; `/api/v1/dlq/tasks/{task_id}` shows it."""
     actions = dead_letters_of(services).bulk_actions
     action = await actions.create_cancellation(access.environment, body.cancellation(queue), by=access.actor)
     response.headers["location"] = task_location(action)

@@ -1,4 +1,4 @@
-"""Messages that wait: run them now, reschedule them, change their priority, cancel them. Each is audited."""
+"""Messages that wait: run them now, reschedule them, change their priority, cancel them; all audited."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REFUSALS = {
     Touched.ORDERED: "is in an ordered queue, which serves by order and not by priority",
 }
 _AUDITED_IDS = 100
-"""A record of the audit log names at most so many messages."""
+"""A record of the audit log names at most this many messages."""
 
 
 @router.post("/api/v1/messages/{message_id}/run", operation_id="run_message", responses=problems(409))
@@ -84,7 +84,7 @@ async def cancel_message(message_id: str, access: Writer, services: App) -> Touc
 async def cancel_messages(
     queue: str, body: CancelMessagesBody, access: Writer, services: App
 ) -> CancelledView:
-    """Cancel messages of a queue: up to 1,000 by id, or those that match a filter, a page per request."""
+    """Cancel messages of a queue: up to 1,000 by id, or all that match a filter, one page per request."""
     body.check()
     ref = access.environment.queue(queue)
     page = await _matching(services, ref, body)

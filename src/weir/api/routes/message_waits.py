@@ -49,7 +49,7 @@ def _why_view(message_id: MessageId, queue: QueueRef, why: Why) -> WhyView:
 
 
 def _why_ended(life: Life, state: str) -> WhyView:
-    """Its wait until its last attempt began; until its end, if it ended while it waited."""
+    """The wait of an ended message: until its last attempt began, or to its end if it was not leased then."""
     waited_last = not ended_in_attempt(life) or life.handed_out_at_ms is None
     until_ms = life.ended_at_ms if waited_last else life.handed_out_at_ms or 0
     return WhyView(

@@ -70,7 +70,7 @@ async def list_messages(
     cursor: Annotated[str | None, Query(min_length=1, max_length=2_048)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> MessageListView:
-    """The messages of a queue in one state, with the beginning of each payload, and how many are in each."""
+    """The messages of a queue in one state, with the beginning of each payload, and the count per state."""
     ref = access.environment.queue(queue)
     match = _filter(key=key, header=header, text=text)
     counts = await _counts(services, ref)
@@ -125,14 +125,14 @@ async def show_message(message_id: str, access: Reader, services: App) -> Respon
 async def _look_up_with_kept(
     services: Services, environment: EnvironmentRef, message_id: str
 ) -> tuple[FoundMessage, Kept | None]:
-    """A message, and what is kept of it; its result says that it ended, if nothing else does yet."""
+    """A message, and its kept result or progress. A result shows that it ended, even if nothing else does."""
     wanted = MessageId(check_id(message_id, what="message"))
     found: FoundMessage | NotFound
     try:
         found = await look_up(services, environment, wanted)
     except NotFound as unknown:
         found = unknown
-    # First the message and then its result: an ack takes one away and puts the other there at once.
+    # Read the message before its result: an ack removes the message and stores the result in one step.
     kept = await services.broker.kept(environment, wanted)
     state = None if kept is None else _ENDED_AS.get(kept.kind)
     if isinstance(found, NotFound):
@@ -172,7 +172,7 @@ async def _counts(services: Services, queue: QueueRef) -> StateCountsView:
 
 
 async def _count_queued(services: Services, queue: QueueRef) -> int | None:
-    """None if it cannot be known now: the other states are shown without PostgreSQL."""
+    """The number of queued messages; None while PostgreSQL is away, because other states need only Redis."""
     if services.operations is None:
         return None
     try:
@@ -243,7 +243,7 @@ def _moments(timeline: Timeline) -> list[MomentView]:
 
 
 def _waiting_view(detail: MessageDetail) -> WaitingMessageView:
-    """All but the payload, which goes into the answer as it stands."""
+    """Everything but the payload, which goes into the answer byte for byte."""
     own = {"payload", "payload_base64", "payload_bytes", "headers", "held"}
     held = detail.held
     return WaitingMessageView(

@@ -1,4 +1,4 @@
-"""Outcomes as a stream of events: what a message's handler tells, and how it ends."""
+"""Outcomes as a stream of events: the progress of a message, and how it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STREAM_PATH = "/api/v1/messages/{message_id}/outcome/stream"
 async def watch_outcome(message_id: str, access: Reader, request: Request) -> Response:
     """Server-sent events: a `change` now and whenever the state or the progress changed, then the `end`.
 
-    Each carries the document of `show_outcome`. A stream that ends without `end` is to be opened again.
+    Each carries the document of `show_outcome`. If a stream ends without `end`, open it again.
     """
     live: LiveOutcomes = request.app.state.live_outcomes
     wanted = MessageId(check_id(message_id, what="message"))

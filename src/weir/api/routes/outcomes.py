@@ -1,4 +1,4 @@
-"""Outcomes: how a message ended and its result, waiting for it if asked to; and the progress before that."""
+"""Outcomes: how a message ended, with its result; a request may wait for it. Also the progress before."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _wait_for_disconnect(call: HotRequest) -> None:
 
 
 async def keep_progress(call: HotRequest) -> Reply:
-    """`POST /api/v1/progress`: keep what the holder of a lease tells of its progress."""
+    """`POST /api/v1/progress`: keep the progress that a handler reports with its lease."""
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     fields = Fields(document)

@@ -54,7 +54,7 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
     if not body.on and not reason:
         raise InvalidInput("`reason` is missing; say why, it is shown wherever figures are missing")
     actor = f"token:{caller.token_id}"
-    # Before the act, so that none goes without a record.
+    # Record the change before it is made, so that no change goes without a record.
     await present(services.audit, "the audit log").record(
         AuditedChange(
             actor=actor,

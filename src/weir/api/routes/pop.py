@@ -65,7 +65,7 @@ async def _wait_for_deliveries(call: HotRequest, taking: Any) -> Sequence[Delive
     try:
         await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
         while not take.done():
-            # Drivers may swallow one cancellation, so it is asked for until it is heard.
+            # A driver may swallow a cancellation, so cancel again until it takes effect.
             take.cancel()
             await asyncio.wait({take}, timeout=_CANCEL_S)
         if take.cancelled():
@@ -86,7 +86,7 @@ async def _wait_for_disconnect(call: HotRequest) -> None:
 
 
 async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:
-    """Nobody is there to work on these: return them now, not when their leases lapse."""
+    """Return messages at once if their consumer has left, and not only when their leases lapse."""
     failures = [
         Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0)
         for one in deliveries
@@ -95,7 +95,7 @@ async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:
 
 
 def delivery_document(delivery: Delivery, *, as_base64: bool) -> dict[str, Any]:
-    """A message as it is handed out: a JSON payload stands as it was sent unless asked for as base64."""
+    """A message as it is handed out. A JSON payload keeps its bytes, unless base64 was asked for."""
     payload, kind = delivery.payload, delivery.headers.get("content-type")
     return {
         "id": delivery.message_id,

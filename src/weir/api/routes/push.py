@@ -35,9 +35,9 @@ from weir.model.problem_documents import problem
 BINARY = "application/octet-stream"
 _LAST_ID = 1 << 128
 _LAST_DIGITS = 1 << 48
-"""What the last twelve digits of an id, those behind its last dash, can say."""
+"""How many values the last twelve digits of an id have: the digits behind its last dash."""
 MAX_SLOT_BYTES = 64
-"""Of the name of a call slot, which is an id and a number."""
+"""The longest name of a call slot, which is an id and a number."""
 _NUMBERS = ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_window_ms")
 
 
@@ -86,7 +86,7 @@ async def push_raw(call: HotRequest) -> Reply:
 
 
 def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | None]:
-    """The raw payload of every entry; those that could nest too deep are looked at level by level."""
+    """The raw payload of every entry. A payload that could nest too deep is checked level by level."""
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             Fields(entry, f"#/items/{index}")
@@ -105,11 +105,11 @@ class _Naming:
     first_id: int
 
     def ids(self, count: int) -> Sequence[MessageId]:
-        """They follow each other, so that a repeated request has the same ones."""
+        """Ids that follow each other, so that a repeated request has the same ones."""
         last = self.first_id % _LAST_DIGITS
         if last + count > _LAST_DIGITS:
             return [MessageId(id_text((self.first_id + place).to_bytes(16))) for place in range(count)]
-        # Nearly always they differ in their last twelve digits alone.
+        # Nearly always they differ only in their last twelve digits.
         front = id_text(self.first_id.to_bytes(16))[:-12]
         return [MessageId(f"{front}{number:012x}") for number in range(last, last + count)]
 
@@ -126,7 +126,7 @@ def _naming(access: Access, fields: Fields) -> _Naming | None:
     if first_id >= _LAST_ID - MAX_BATCH:
         raise named.wrong("first_id", "leaves no room for the ids behind it")
     named.refuse_rest()
-    # Slots of different tokens are different slots, whatever their holders call them.
+    # The token's id keeps slots of different tokens apart, even if clients give them the same name.
     return _Naming(NamedCall(slot=f"{access.principal.token_id}/{slot}", id=str(number)), first_id)
 
 
@@ -137,12 +137,13 @@ def _plain_item(
     named: NamedCall | None,
     message_id: MessageId | None,
 ) -> PushItem | None:
-    """The common case, a queue, a payload and perhaps keys, needs no further look."""
+    """Read an entry of the common form quickly: a queue, a payload and perhaps keys. None for any other."""
     queue, key, once = entry.get("queue"), entry.get("key"), entry.get("idempotency_key")
     window_ms = entry.get("idempotency_window_ms")
     given = 2 + (key is not None) + (once is not None) + (window_ms is not None)
     if raw is None or len(entry) != given or (window_ms is not None and once is None):
         return None
+    # 63 characters have at most 252 bytes, so a name this short is within the limit of 255 bytes.
     if not isinstance(queue, str) or not 0 < len(queue) < 64:
         return None
     if key is not None and (not isinstance(key, str) or len(key) > 63):
@@ -195,7 +196,7 @@ def _item(
 
 
 def _resumed_call(fields: Fields) -> tuple[MessageId, ResumedCall]:
-    """The id of a message and the call that a client in direct mode sent it with, without an answer."""
+    """The id of a message, and the call in which a client in direct mode sent it and got no answer."""
     slot = fields.required_text("slot", max_bytes=MAX_SLOT_BYTES)
     number = fields.number("number", least=1, most=MAX_COUNT)
     place = fields.number("place", least=0, most=MAX_BATCH - 1)
@@ -241,14 +242,14 @@ async def _answer(
     async def first() -> Reply:
         return await _push(call, keyed(items, key), single=single)
 
-    return await call.services.idempotency.once(
+    return await call.services.idempotency.run_once(
         environment=access.environment, route=route, key=key, body=body, first=first
     )
 
 
 def keyed(items: list[PushItem], key: str) -> list[PushItem]:
-    """The items, each under a message key derived from the request's, so that the broker keeps the promise
-    however many processes see the request again."""
+    """The items, each with an idempotency key derived from the key of the request. So the broker recognizes
+    a repeated request, whichever process gets it."""
     if any(item.message.idempotency_key is not None for item in items):
         raise InvalidInput("`Idempotency-Key` and `idempotency_key` exclude each other; give one of them")
     return [
@@ -272,7 +273,10 @@ async def _push(call: HotRequest, items: Sequence[PushItem], *, single: bool) ->
 
 
 def uniform_error(answers: Sequence[Any]) -> WeirError | None:
-    """The error that stands for the whole request: every item was refused, the worst first."""
+    """The error of the whole request; None unless every item was refused.
+
+    A retryable error goes before others, then the highest status.
+    """
     errors = [answer.error for answer in answers if isinstance(answer, Refused)]
     if len(errors) < len(answers):
         return None
@@ -291,7 +295,7 @@ def answer_document(answer: PushAnswer) -> dict[str, Any]:
 
 
 def queued_headers(queued: Sequence[Queued]) -> tuple[tuple[bytes, bytes], ...]:
-    """Where to ask about the operation, if it is one, and when to ask first."""
+    """The headers that say when to ask again and, if all queued items are in one operation, where."""
     if not queued:
         return ()
     wait_ms = max((answer.estimated_wait_ms or 0 for answer in queued), default=0)
@@ -302,7 +306,7 @@ def queued_headers(queued: Sequence[Queued]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def queued_document(answer: Queued) -> dict[str, Any]:
-    """An operation that waits its turn: where it stands and an honest estimate."""
+    """The answer for a queued operation: its position and the estimated wait."""
     document = {
         "status": "queued",
         "operation_id": answer.operation_id,

@@ -1,4 +1,4 @@
-"""The log of a queue: read by time, key and CEL, and replayed into a queue as a task."""
+"""The log of a queue: read by time, key and CEL, and replayed into a queue by a bulk action."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ router = APIRouter(tags=["messages"])
 
 MAX_PAGE = 200
 SCAN = 2_000
-"""Messages that one request looks at; a cursor leads on."""
+"""Messages that one request looks at, at most; the next request goes on at the cursor."""
 _READ = 500
+"""Messages per read of ClickHouse, if an expression selects among them."""
 
 
 @router.get(
@@ -63,12 +64,12 @@ async def read_queue_log(
         key=key,
         expression=where,
     )
-    # Before the messages: what is complete now may not be complete when they were read.
+    # Read this before the messages. Read later, it would cover messages that landed after the page was read.
     complete_until_ms = await warehouse.log.complete_until_ms(ref)
     log_ms = await _kept_ms(services, ref)
     scan = await _scan(warehouse.log, ref, selection, after=read_place(cursor), limit=limit)
     if not scan.scanned and cursor is None and log_ms is None:
-        # NotFound unless it is defined. A queue that was forgotten keeps its log.
+        # Raises NotFound unless the queue is defined. A queue that was forgotten keeps its log.
         await services.broker.state(ref)
     gaps = await warehouse.log.gaps(ref, from_ms=selection.from_ms, to_ms=selection.to_ms)
     page = LogPageView(
@@ -104,12 +105,12 @@ async def replay_queue_log(
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     response: Response,
 ) -> TaskView:
-    """Send messages of a log into a queue, as a task; `/api/v1/dlq/tasks/{task_id}` says how far it is."""
+    """Send messages of a log into a queue, as a bulk action; `/api/v1/dlq/tasks/{task_id}` shows it."""
     new = body.replay(queue)
     ref, span = access.environment.queue(queue), new.selection
     account = await warehouse.log.account(ref, from_ms=span.from_ms, to_ms=span.to_ms)
     if not account.messages:
-        # NotFound unless it is defined: a misspelled name must not look like an empty log.
+        # Raises NotFound unless the queue is defined: a misspelled name must not look like an empty log.
         await services.broker.state(ref)
     action = await dead_letters_of(services).bulk_actions.create_log_replay(
         access.environment, new, expected=account.messages, by=access.actor
@@ -145,7 +146,7 @@ class _LogScan:
 async def _scan(
     log: LogReader, queue: QueueRef, selection: LogSelection, *, after: LogPlace, limit: int
 ) -> _LogScan:
-    """Look through the log until a page is full, enough was looked at, or it ends."""
+    """Look through the log until the page is full, the limit of a request is reached, or the log ends."""
     scan, holds = _LogScan(place=after), selection.predicate()
     while scan.scanned < SCAN and scan.carried < MAX_READ_BYTES:
         wanted = _READ if selection.expression is not None else limit

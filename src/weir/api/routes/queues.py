@@ -76,7 +76,7 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
     ref = access.environment.queue(queue)
     definitions = present(services.definitions, "PostgreSQL")
     if named_by := await definitions.dying_into(ref):
-        raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; give that one another first")
+        raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; name another one there first")
     if services.schedules is not None and (pushing := await services.schedules.pushing_into(ref)):
         raise Conflict(f"the schedule `{pushing[0]}` pushes into `{queue}`; change or delete it first")
     async with all_or_nothing(services):

@@ -95,9 +95,9 @@ async def resume_schedule(name: str, access: Writer, services: App) -> ScheduleV
     "/{name}/run", operation_id="run_schedule", status_code=status.HTTP_202_ACCEPTED, responses=problems()
 )
 async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
-    """Push once now, whether the schedule is paused or its last message is done or not.
+    """Push once now, even if the schedule is paused or its last message is not done.
 
-    Asked again before the message went out, it is the same run.
+    A second request before the message went out asks for the same run.
     """
     async with all_or_nothing(services):
         tick_ms = await _room(services).ask_run(access.environment, name)

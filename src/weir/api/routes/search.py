@@ -48,7 +48,7 @@ async def search(
 
 
 async def _find_by_id(services: Services, environment: EnvironmentRef, text: str) -> list[FoundMessageView]:
-    """The message with that id; none if the text is not an id, or nothing is known of it."""
+    """The message with that id; empty if the text is not a known id, or while PostgreSQL is away."""
     with suppress(InvalidInput, NotFound, ControlUnavailable):
         found = await look_up(services, environment, text)
         key = None if found.detail is None else found.detail.key
@@ -69,7 +69,7 @@ async def _find_by_key(
     for state in queues:
         async for page in _with_key(services, state.queue, key):
             found += page
-            # Between two pages: a call of Redis is short, and cancelling it would cost a connection.
+            # Look at the time between two pages: a call is short, and cancelling it would cost a connection.
             if len(found) >= MAX_FOUND or time.monotonic() >= until:
                 return found[:MAX_FOUND], False
     return found, True
@@ -80,7 +80,7 @@ async def _with_key(services: Services, queue: QueueRef, key: str) -> AsyncItera
     for state in MessageState:
         cursor: str | None = None
         while True:
-            # A queue may be forgotten meanwhile, or have too many leases to look through.
+            # The queue may just have been forgotten, or it has too many leases to look through.
             try:
                 page = await services.broker.list_messages(
                     queue, state, match=MessageFilter(key=key), cursor=cursor

@@ -1,4 +1,4 @@
-"""Ack, nack, extend, revoked: say or ask what became of a message that was handed out."""
+"""Ack, nack, extend, revoked: the routes for a message that was handed out."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ItemReader = Callable[[Access, Fields], SettleItem]
 
 async def ack(call: HotRequest) -> Reply:
     """`POST /api/v1/ack`: one message is done, or failed if `status` says so."""
-    return await _single(call, _acknowledgment)
+    return await _settle_one(call, _acknowledgment)
 
 
 async def nack(call: HotRequest) -> Reply:
     """`POST /api/v1/nack`: one message failed; retried, or given up with `dead_letter`."""
-    return await _single(call, _failure)
+    return await _settle_one(call, _failure)
 
 
 async def ack_batch(call: HotRequest) -> Reply:
@@ -73,7 +73,7 @@ async def extend(call: HotRequest) -> Reply:
         raise fields.wrong("lease_ms", "is missing")
     fields.refuse_rest()
     broker = call.services.broker
-    # By the clock that ends the lease, and asked before: it lasts at least so long.
+    # Read the clock that ends the lease, and read it first: so the lease lasts at least until `until_ms`.
     now_ms = await broker.now_ms(shard_of(lease.queue.scope, shards=broker.shards))
     (outcome,) = await broker.extend([lease], lease_ms=lease_ms)
     if outcome is Settlement.CANCELLED:
@@ -99,7 +99,7 @@ async def revoked(call: HotRequest) -> Reply:
     return Reply.json({"revoked": [lease.message_id for lease, is_revoked in told if is_revoked]})
 
 
-async def _single(call: HotRequest, read: ItemReader) -> Reply:
+async def _settle_one(call: HotRequest, read: ItemReader) -> Reply:
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     item = read(access, Fields(document))
@@ -158,10 +158,10 @@ def _whole_lease(access: Access, fields: Fields) -> LeaseRef:
 
 
 def settled_document(item: SettleItem, answer: SettleAnswer) -> dict[str, Any]:
-    """One item's answer: what became of its message."""
+    """The answer for one item: what became of its message."""
     head = {"id": item.lease.message_id}
     match answer:
-        # First, because nearly all are.
+        # This case comes first because it is by far the most frequent.
         case Settled(outcome=Settlement.DONE):
             return {**head, "status": _DONE[item.verb]}
         case Queued():

@@ -65,7 +65,7 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
 
 
 async def write_view(view: Callable[[], BaseModel]) -> Response:
-    """The answer, put together away from the event loop: a plan may have thousands of lines."""
+    """Write the answer in a thread, because a plan may have thousands of lines."""
     content = await asyncio.to_thread(lambda: view().model_dump_json())
     return Response(content, media_type="application/json")
 
@@ -90,7 +90,7 @@ def _view(found: AppliedSpec) -> SpecView:
 
 
 def plan_view(found: Plan) -> PlanView:
-    """A plan as the answer tells it."""
+    """A plan as an answer."""
     return PlanView(
         allowed=found.allowed,
         changes=[

@@ -1,4 +1,4 @@
-"""Environments: a token sees those in its scope; an admin creates one by naming it."""
+"""Environments: a token sees the ones in its scope; an admin creates one by naming it."""
 
 from __future__ import annotations
 

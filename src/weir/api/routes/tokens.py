@@ -30,7 +30,7 @@ async def list_tokens(caller: Caller, services: App) -> TokenList:
 @router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())
 async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenCreated:
     """Create a token inside the scope of this one. The answer holds its text, this once."""
-    # A user of Redis reaches every environment of its shard, so only who runs the installation may make one.
+    # A user of Redis reaches every environment of its shard, so only an operator may make one.
     caller.demand(Role.OPERATOR if body.direct or body.role is Role.OPERATOR else Role.ADMIN)
     new = NewToken(
         name=body.name,
@@ -96,7 +96,7 @@ async def _allow_direct(services: Services, token: Token) -> None:
 
 
 async def _end_direct(services: Services, token_id: str) -> None:
-    """Remove that user. If Redis does not answer, a loop removes it once Redis does."""
+    """Remove the user of Redis of a token. If Redis does not answer, a loop removes it once Redis does."""
     with suppress(Unavailable):
         await present(services.direct_users, "Redis").remove(token_id)
 

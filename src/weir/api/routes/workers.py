@@ -1,7 +1,7 @@
 """The processes that served an environment, and how they are.
 
-A process serves many tenants. A tenant sees those that served it, with the figures about their
-health. What a process counted for tenants is shown only while it served one tenant alone. An operator sees
+A process serves many tenants. A tenant sees the processes that served it, with the figures about their
+health. It sees the counts of a process only while that process served no other tenant. An operator sees
 every process with all of its figures.
 """
 
@@ -51,7 +51,10 @@ async def list_workers(
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("5m")],
 ) -> Response:
-    """The processes that served the environment, and how they are. Admins see hosts of unshared ones."""
+    """The processes that served the environment, and how they are.
+
+    Admins also see the host of a process that served no other tenant.
+    """
     servers = await _servers(services, access, window)
     shared = {one.worker_id for one in servers or () if one.shared}
     summaries = await warehouse.workers.summaries(window, worker_ids=_ids(servers))
@@ -123,7 +126,7 @@ async def _servers(services: Services, access: WideAccess, window: Window) -> li
         return None
     found = await present(services.servers, "telemetry").of(access.environment, since_ms=window.start_ms)
     if access.principal.role is Role.OPERATOR:
-        # Nothing is hidden from an operator, so to one no process counts as shared.
+        # Nothing is hidden from an operator, so no process counts as shared.
         return [replace(one, shared=False) for one in found]
     return found
 
@@ -196,7 +199,7 @@ def _view(item: WorkerSummary, *, shared: bool, trusted: bool) -> dict[str, Any]
 
 
 def visible(figures: Figures, *, shared: bool) -> Figures:
-    """The figures, without those that would tell about other tenants."""
+    """The figures, with None for each one that would tell about other tenants."""
     if not shared:
         return figures
     return {name: None if name in OF_TENANTS else value for name, value in figures.items()}

@@ -58,7 +58,7 @@ class RuleBody(Schema):
         return draft_of(**{**self.model_dump(), "channels": tuple(self.channels)})
 
 
-_CONDITION = "When it fires, for people."
+_CONDITION = "When the rule fires, in words."
 
 
 class AlertMetricView(BaseModel):
@@ -67,7 +67,9 @@ class AlertMetricView(BaseModel):
     name: str = Field(examples=["latency_p95"])
     words: str = Field(description="As people say it.", examples=["p95 wait"])
     unit: str = Field(examples=["ms"])
-    about: str = Field(description="queue, workers, pipeline or operations; only the first takes a queue.")
+    about: str = Field(
+        description="queue, workers, pipeline or operations. Only a metric about `queue` takes a queue."
+    )
     description: str
 
 
@@ -113,20 +115,20 @@ class AlertView(BaseModel):
     threshold: float
     queue: str | None
     state: Literal["firing", "resolved"]
-    unknown_since_ms: int | None = Field(description="Since when telemetry does not say how it is.")
+    unknown_since_ms: int | None = Field(description="Since when its value is unknown; null if it is known.")
     fired_at_ms: int
     resolved_at_ms: int | None
-    value: float | None = Field(description="The newest value; null is endless or not measured.")
+    value: float | None = Field(description="The newest value; null is infinite or not measured.")
     peak: float | None
-    fired_value: float | None = Field(description="The value when it fired; null is endless or not measured.")
+    fired_value: float | None = Field(description="The value when it fired; null: infinite or not measured.")
     cause: str = Field(description="Why it fired, as seen at that moment; so are summary and evidence.")
     summary: str
     evidence: list[str]
     evidence_table: list[EvidenceRowView] = Field(description="The evidence of that moment beside the usual.")
     condition: str = Field(description=_CONDITION, examples=["p95 wait over 30 s for 1 minute"])
     metric_words: str = Field(description="The metric as people say it.", examples=["p95 wait"])
-    value_text: str = Field(description="The newest value for people.", examples=["42.6 s"])
-    fired_value_text: str = Field(description="The value when it fired, for people.")
+    value_text: str = Field(description="The newest value in words.", examples=["42.6 s"])
+    fired_value_text: str = Field(description="The value when it fired, in words.")
     verdict: dict[str, Any]
     acknowledged_at_ms: int | None
     acknowledged_by: str | None
@@ -154,7 +156,7 @@ class AlertChannelBody(Schema):
 class AlertChannelView(BaseModel):
     name: str
     kind: str
-    config: dict[str, Any] = Field(description="Without what must not be read back.")
+    config: dict[str, Any] = Field(description="Secrets are masked.")
     disabled_reason: str | None
 
 
@@ -197,8 +199,8 @@ class EvaluatorView(BaseModel):
     evaluated_at_ms: int | None = Field(description="When the last evaluation ended; null before the first.")
     age_ms: int | None = Field(description="How long ago that was.")
     took_ms: int | None = Field(description="How long it took.")
-    holder: str | None = Field(description="Which process holds the right to evaluate; for admins alone.")
-    expires_at_ms: int = Field(description="Until when it holds it, unless it renews.")
+    holder: str | None = Field(description="Which process has the right to evaluate; only for admins.")
+    expires_at_ms: int = Field(description="Until when that process has the right, unless it renews it.")
 
 
 class ExplanationView(BaseModel):
@@ -213,10 +215,10 @@ class ExplanationView(BaseModel):
         description="When a queue that is well now and was backed up in the last half hour recovered."
     )
     recovered: str | None = Field(
-        description="The same for people.",
+        description="The same in words.",
         examples=["recovered 4 min ago, at 2026-01-01 00:10:00 UTC; messages had waited up to 3 min 20 s"],
     )
-    also: list[dict[str, Any]] = Field(description="What else holds, besides the cause.")
+    also: list[dict[str, Any]] = Field(description="Other causes that hold at the same time.")
     drain_ms: float | None = Field(
         description="Time until the backlog is gone at the rates of now; null if it does not shrink, "
         "or if the rates are not known."

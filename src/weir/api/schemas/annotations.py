@@ -15,7 +15,7 @@ from weir.model.limits import MAX_TIME_MS
 class AnnotationBody(Schema):
     text: Annotated[StrictStr, Field(min_length=1, max_length=MAX_ANNOTATION)] = Field(examples=["v42 out"])
     at_ms: Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)] | None = Field(
-        default=None, description="When it was; left out: now."
+        default=None, description="When it happened; now if it is left out."
     )
 
 

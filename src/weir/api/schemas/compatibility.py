@@ -104,13 +104,13 @@ class Requeued(BaseModel):
     """The outcome of a request about all dead messages of a consumer."""
 
     requeued: int
-    done: bool = Field(description="false: it goes on as a task.")
+    done: bool = Field(description="false: the bulk action goes on; `task` is its id.")
     task: str
 
 
 class Deleted(BaseModel):
     deleted: int
-    done: bool = Field(description="false: it goes on as a task.")
+    done: bool = Field(description="false: the bulk action goes on; `task` is its id.")
     task: str
 
 

@@ -102,7 +102,7 @@ class GroupView(BaseModel):
     fingerprint: str
     template: str = Field(examples=["order <n> not found"])
     dead_count: int
-    total_count: int = Field(description="Deaths ever, those redriven and purged since included.")
+    total_count: int = Field(description="All deaths so far, also of letters that were redriven or purged.")
     first_seen_ms: int
     last_seen_ms: int
     rate_per_h: float
@@ -116,7 +116,7 @@ class GroupList(BaseModel):
 
 
 class FilterBody(Schema):
-    """Everything that is given must hold."""
+    """A filter of dead letters; every given condition must hold."""
 
     queue: Name | None = None
     fingerprint: Annotated[StrictStr, Field(max_length=64)] | None = None
@@ -147,7 +147,7 @@ class SendLimitsBody(Schema):
 
 
 class BulkActionBody(Schema):
-    """What redrives and purges have in common."""
+    """The members that redrives and purges have in common."""
 
     filter: FilterBody = FilterBody()
     all: All = False
@@ -207,7 +207,7 @@ class TaskView(BaseModel):
     patch: str | None
     high_water: int
     expected: int = Field(
-        description="At most so many letters, or messages of a cancellation or a replay, are looked at."
+        description="How many letters, or messages of a cancellation or a replay, are looked at, at most."
     )
     scanned: int
     matched: int
@@ -251,7 +251,7 @@ class AuditView(BaseModel):
     finished_at_ms: int
     consumers: int
     letters: int
-    drift: int = Field(description="What the audit had to repair; 0 unless somebody changed tables by hand.")
+    drift: int = Field(description="Repaired differences; 0 unless somebody changed tables by hand.")
 
 
 def letter_view(letter: DeadLetter, *, redrive_result: str | None = None) -> DeadLetterView:

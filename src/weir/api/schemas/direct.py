@@ -1,4 +1,4 @@
-"""Direct mode: what a client is told."""
+"""Direct mode: what the API tells a client."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class DirectView(BaseModel):
     organization: str
     project: str
     environment: str
-    token_id: str = Field(description="The name of a consumer that gives none.")
-    shards: int = Field(description="How many shards Redis has; the names above say which one it is.")
-    epoch: str | None = Field(description="Which life of Redis it is; the client finds the same in Redis.")
+    token_id: str = Field(description="The name of a consumer that does not give its own.")
+    shards: int = Field(description="How many shards there are; the names above determine which one it is.")
+    epoch: str | None = Field(description="The epoch of the data in Redis, where the client finds the same.")
     redis_user: str | None = Field(
-        description="The user of Redis that belongs to this token; null if it was made without."
+        description="The user of Redis that belongs to this token; null if the token has none."
     )
     max_payload_bytes: int
     max_depth: int = Field(description="Levels of nesting that a JSON payload may have.")

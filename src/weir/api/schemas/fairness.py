@@ -8,20 +8,20 @@ from weir.warehouse.reading.fairness import KeyFairness, KeyUse
 
 
 class KeyUseView(BaseModel):
-    """What the messages of one key waited and took."""
+    """How long the messages of one key waited and were leased."""
 
     key: str
     messages: int
-    mean_wait_ms: float = Field(description="Without the waits for its own time or back-off.")
+    mean_wait_ms: float = Field(description="Without the time before a message was due, and the back-off.")
     leased_ms: int
-    leased_share: float = Field(description="Of the time that messages of all keys were leased, 0 to 1.")
+    leased_share: float = Field(description="Share of the leased time of all keys, 0 to 1.")
 
 
 class FairnessPointView(BaseModel):
     time_ms: int
     keys: int = Field(description="Keys with messages that ended in this slot.")
     fairness: float = Field(
-        description="Jain's index of their mean waits: 1 if all alike, 1 / keys if one had all the waiting."
+        description="Jain's index of their mean waits: 1 if all waited alike, 1 / keys if only one waited."
     )
 
 

@@ -1,4 +1,4 @@
-"""Groups of messages."""
+"""Groups of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health: what the probes of a process answer."""
+"""Health: the answers of a process to probes."""
 
 from __future__ import annotations
 

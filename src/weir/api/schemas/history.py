@@ -29,7 +29,7 @@ class SeriesFormat(StrEnum):
     POINTS = "points"
     """`timeseries`: an object per bucket."""
     COLUMNS = "columns"
-    """`columns`: the members of such an object, each with the list of its values."""
+    """`columns`: the members of that object, each with the list of its values."""
 
 
 _SKETCH = (
@@ -189,19 +189,19 @@ class WorkerMetrics(BaseModel):
     resolution: Literal["5s", "1m", "1h"]
     bucket_ms: int
     worker_id: str | None
-    shared: bool = Field(description="Some processes served others too: what they counted is left out.")
+    shared: bool = Field(description="Some processes also served other tenants: their counts are left out.")
     timeseries: list[WorkerPoint]
 
 
 class WorkerView(BaseModel):
     worker_id: str
     role: str
-    hostname: str | None = Field(description="Shown to admins; of a shared process, to operators.")
-    pid: str | None = Field(description="Shown to admins; of a shared process, to operators.")
+    hostname: str | None = Field(description="Shown to admins; if the process is shared, only to operators.")
+    pid: str | None = Field(description="Shown to admins; if the process is shared, only to operators.")
     health: Literal["healthy", "struggling", "silent", "unknown"]
     last_seen: str
     pool_size: int
-    shared: bool = Field(description="It served others too: what it counted is null.")
+    shared: bool = Field(description="The process also served other tenants: its counts are null.")
     figures: dict[str, float | int | None]
 
 

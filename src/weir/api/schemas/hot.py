@@ -1,4 +1,4 @@
-"""The shapes of the hot path for the description; at run time `fields` checks by hand, to the same rules."""
+"""The shapes of the hot path for the OpenAPI description; at run time `Fields` checks the same rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Id = Annotated[str, Field(examples=[EXAMPLE_ID])]
 
 
 class ResumedCallBody(Schema):
-    """A call of unknown outcome. It is asked about first, so that its message enters once."""
+    """A call of unknown outcome. The server looks for its outcome first, so that its message enters once."""
 
     slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
     number: int = Field(ge=1, le=MAX_COUNT)
@@ -64,12 +64,12 @@ class PushItemBody(Schema):
 
 
 class NamedCallBody(Schema):
-    """A name for the whole request. Sent again under it, the request has no second effect."""
+    """A name for the whole request. Sent again under the same name, the request has no second effect."""
 
     slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
-    number: int = Field(ge=1, le=MAX_COUNT, description="Of the request in its slot; it only grows.")
+    number: int = Field(ge=1, le=MAX_COUNT, description="The number of the request in its slot; it grows.")
     first_id: Id = Field(
-        description="The id of the first message; the others follow it. A request that is sent again has the "
+        description="The id of the first message; the others follow it. A repeated request must have the "
         "same one, or its answers name messages that do not exist."
     )
 
@@ -77,7 +77,7 @@ class NamedCallBody(Schema):
 class PushBody(Schema):
     items: list[PushItemBody] = Field(min_length=1, max_length=MAX_BATCH)
     call: NamedCallBody | None = Field(
-        default=None, description="Instead of an idempotency key for each item, if all are of one queue."
+        default=None, description="Replaces an idempotency key per item, if all items are for one queue."
     )
 
 
@@ -87,7 +87,7 @@ class PushAnswerBody(BaseModel):
     status: Literal["accepted", "duplicate", "queued", "refused"]
     id: str | None = Field(
         default=None,
-        description="The message's id. A queued one with an idempotency key is named by its operation.",
+        description="The message's id. If it is queued with an idempotency key, its operation tells the id.",
         examples=[EXAMPLE_ID],
     )
     operation_id: str | None = None
@@ -149,21 +149,21 @@ HandlerTime = Annotated[
     Field(
         ge=0,
         le=MAX_HANDLER_MS,
-        description="How long the handler ran; the life of the message tells it.",
+        description="How long the handler ran; the life of the message keeps it.",
         examples=[42],
     ),
 ]
 
 
 class AckBody(LeaseBody):
-    """A message that is done; with `status: failed`, one that is not."""
+    """A message that is done; with `status: failed`, a message that failed."""
 
     handler_ms: HandlerTime = None
     status: Literal["completed", "failed"] | None = None
     error: str | None = None
     result: Any = Field(
         default=None,
-        description=f"Kept for a day, and told as the outcome: at most {MAX_RESULT_BYTES} bytes of JSON.",
+        description=f"Kept for a day, as part of the outcome; at most {MAX_RESULT_BYTES} bytes of JSON.",
         examples=[{"sent": 3}],
     )
 
@@ -202,11 +202,11 @@ class OutcomeBody(BaseModel):
 
     message_id: Id
     status: Literal["queued", "waiting", "running", "done", "dead", "cancelled", "gone"] = Field(
-        description="gone: it ended or never was, and nothing is recorded; so ends a message that was acked "
-        "without a result, unless a worker recorded its attempt."
+        description="gone: it ended or never existed, and nothing is recorded. A message that was acked "
+        "without a result is gone, unless a worker recorded its attempt."
     )
-    result: Any = Field(description="Given with the ack, and kept for a day; null if none was.")
-    progress: Any = Field(description="What its handler told last; null if nothing.")
+    result: Any = Field(description="Given with the ack, and kept for a day; null if there is none.")
+    progress: Any = Field(description="The last progress that its handler reported; null if there is none.")
     error: str | None = Field(description="Why it died.")
 
 
@@ -220,13 +220,13 @@ class RevokedBody(Schema):
 
 class Revoked(BaseModel):
     revoked: list[str] = Field(
-        description="The ids of those that were cancelled. Each is told until its lease would have ended.",
+        description="The ids of cancelled messages. Each is listed until its lease would have ended.",
         examples=[[EXAMPLE_ID]],
     )
 
 
 class SettleAnswerBody(BaseModel):
-    """What became of one lease's message."""
+    """What became of the message of one lease."""
 
     id: Id
     status: Literal["acked", "nacked", "dead", "lapsed", "queued", "refused"]

@@ -18,7 +18,7 @@ SearchText = Annotated[StrictStr, Field(min_length=1, max_length=MAX_SEARCH_BYTE
 
 
 class RescheduleBody(Schema):
-    """When a message shall be available: give one of both."""
+    """When a message becomes available: give one of the two."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"delay_ms": 60_000}]})
 
@@ -51,7 +51,7 @@ class HeaderMatch(Schema):
 
 
 class MessageMatch(Schema):
-    """Messages of one state; everything that is given must match."""
+    """Messages of one state; every given condition must match."""
 
     state: MessageState
     key: Name | None = None
@@ -72,14 +72,14 @@ class MessageMatch(Schema):
 
 
 class CancellationFilter(Schema):
-    """Messages of a queue; everything that is given must match."""
+    """Messages of a queue; every given condition must match."""
 
-    state: MessageState | None = Field(default=None, description="Null: whatever state it is in.")
+    state: MessageState | None = Field(default=None, description="Null: messages in any state.")
     key: Name | None = None
     header: HeaderMatch | None = None
     text: SearchText | None = Field(default=None, description="Text that the payload holds somewhere.")
     older_than_ms: Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)] | None = Field(
-        default=None, description="Enqueued at least so long before the request."
+        default=None, description="Enqueued at least this long before the request."
     )
 
     def selection(self, queue: str) -> MessageSelection:
@@ -94,7 +94,7 @@ class CancellationFilter(Schema):
 
 
 class CancellationBody(Schema):
-    """Cancel messages of a queue as a task of the servers."""
+    """Cancel messages of a queue, as a bulk action."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -105,7 +105,7 @@ class CancellationBody(Schema):
     filter: CancellationFilter = CancellationFilter()
     all: StrictBool = Field(
         default=False,
-        description="Cancel every message of the queue, or of the state; needed if no more is said.",
+        description="Cancel every message of the queue, or of the state; needed without other conditions.",
     )
     dry_run: StrictBool = Field(default=False, description="Only count, and change nothing.")
     rate_per_s: Rate | None = None
@@ -130,18 +130,18 @@ class CancelMessagesBody(Schema):
     filter: MessageMatch | None = None
     all: StrictBool = Field(
         default=False,
-        description="Cancel every message of the filter's state; needed if it says nothing else.",
+        description="Cancel every message of the filter's state; needed if it has no other condition.",
     )
     dry_run: StrictBool = Field(default=False, description="Change nothing; say what would be cancelled.")
     cursor: Annotated[StrictStr, Field(min_length=1, max_length=2_048)] | None = Field(
         default=None, description="With a filter: `next_cursor` of the answer before."
     )
     limit: Annotated[StrictInt, Field(ge=1, le=MAX_PAGE)] = Field(
-        default=MAX_PAGE, description="With a filter: at most so many are cancelled by this request."
+        default=MAX_PAGE, description="With a filter: this request cancels at most this many."
     )
 
     def check(self) -> None:
-        """Refuse what does not say clearly which messages are meant."""
+        """Refuse a request that does not say clearly which messages it means."""
         if (self.ids is None) is (self.filter is None):
             raise InvalidInput("`ids` and `filter` exclude each other; give one of them")
         if self.ids is not None and self.cursor is not None:
@@ -156,7 +156,7 @@ class CancelMessagesBody(Schema):
         return list(dict.fromkeys(MessageId(check_id(one, what="message")) for one in self.ids or ()))
 
     def described(self) -> dict[str, Any]:
-        """What was asked for, for the audit log."""
+        """The request as the audit log records it."""
         return {} if self.filter is None else {"filter": self.filter.model_dump(mode="json")}
 
 

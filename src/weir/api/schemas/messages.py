@@ -15,7 +15,7 @@ from weir.model.inspection import PREVIEW_BYTES, ListedMessage, MessageState
 
 
 class ShownState(StrEnum):
-    """The states of which messages can be listed: those of the broker, and `queued`."""
+    """The states by which messages can be listed: the states of the broker, and `queued`."""
 
     READY = MessageState.READY.value
     SCHEDULED = MessageState.SCHEDULED.value
@@ -74,12 +74,12 @@ class StateCountsView(BaseModel):
     """How many messages of a queue are in each state."""
 
     ready: int
-    scheduled: int | None = Field(description="Null if an older program put messages in and it is unknown.")
+    scheduled: int | None = Field(description="Null if unknown, because an older program put messages in.")
     retrying: int | None = Field(description="Null where `scheduled` is.")
     delayed: int = Field(description="Scheduled and retrying together.")
     blocked: int
     leased: int
-    queued: int | None = Field(description="Messages in operations; null if this process has none.")
+    queued: int | None = Field(description="Messages in operations; null while PostgreSQL cannot tell.")
 
 
 class MessageListView(BaseModel):
@@ -94,7 +94,7 @@ class MessageListView(BaseModel):
 
 
 class AttemptView(BaseModel):
-    """An attempt that a worker recorded; those of consumers over HTTP are not recorded."""
+    """An attempt that a worker recorded; attempts of consumers over HTTP are not recorded."""
 
     attempt: int
     worker: str
@@ -121,7 +121,8 @@ class WaitingMessageView(BaseModel):
     last_error: str | None
     held: LeaseHolderView | None = Field(description="Null unless it is leased.")
     ahead: int | None = Field(
-        description="How many are before it in its state, of its key if it is blocked; null if it is leased."
+        description="How many messages of its state are before it; if it is blocked, only of its key. Null "
+        "if it is leased."
     )
     behind_id: str | None = Field(description="The head of its key, if it is blocked and the head is known.")
 
@@ -136,7 +137,7 @@ class RelativeView(BaseModel):
         "its death."
     )
     queue: str | None = Field(description="Its queue, if that is known.")
-    at_ms: int | None = Field(description="When the younger of both was made, if that is known.")
+    at_ms: int | None = Field(description="When the younger of the two was made, if that is known.")
 
 
 WaitReason = Literal[
@@ -183,7 +184,7 @@ class LifeView(BaseModel):
     ended_at_ms: int
     priority: int
     attempts: int = Field(description="How often it was handed out.")
-    last_attempts: list[LifeAttemptView] = Field(description="The last 20 of them.")
+    last_attempts: list[LifeAttemptView] = Field(description="The last 20 attempts.")
     handler_ms: int | None = Field(
         description="How long the handler of the last attempt ran, as its worker measured it."
     )
@@ -205,8 +206,8 @@ class MessageView(TimelineView):
 
     state: str = Field(
         description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
-        "redriven, cancelled; unknown: it ended, and how is not recorded; landing: it is not here, and lives "
-        "of messages that ended just now have not landed yet.",
+        "redriven, cancelled; unknown: it ended, but its end is not recorded; landing: it is not here, and "
+        "lives of messages that ended just now have not landed yet.",
         examples=["ready"],
     )
     message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
@@ -215,8 +216,8 @@ class MessageView(TimelineView):
         "for 30 days; a queue's `history` may leave messages out."
     )
     attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
-    result: Any = Field(description="Given with its ack, and kept for a day; null if none was.")
-    progress: Any = Field(description="What its handler told last; null if nothing, or if there is a result.")
+    result: Any = Field(description="Given with its ack, and kept for a day; null if there is none.")
+    progress: Any = Field(description="The last that its handler reported; null if none, or with a result.")
     operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
     see: str | None = Field(description="Where to read on: its operation or its dead letter.")
     trace_id: str | None = Field(description="The trace that it was made in, if its headers name one.")
@@ -226,11 +227,11 @@ class MessageView(TimelineView):
         description=f"Messages that came from it, at most {MAX_CHILDREN} beside a redrive. They are known "
         f"for {KEPT_MS // DAY_MS} days."
     )
-    more_children: bool = Field(description="Whether there are more.")
+    more_children: bool = Field(description="Whether there are more children.")
 
 
 class WhyView(BaseModel):
-    """Why a message waited: until now, until it was handed out (last, if it ended), or until it ended."""
+    """Why a message waited: until now, until it was last handed out, or until it ended."""
 
     message_id: str
     queue: str

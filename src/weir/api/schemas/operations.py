@@ -32,7 +32,7 @@ class OperationView(BaseModel):
     last_error_at_ms: int | None = Field(description="When `error_message` was written.")
     result: dict[str, Any] | None = Field(description="What became of each message, once it is completed.")
     latency_seconds: float
-    queue_position: int | None = Field(default=None, description="While it is pending.")
+    queue_position: int | None = Field(default=None, description="Null unless it is pending.")
     estimated_wait_ms: int | None = None
 
 
@@ -59,7 +59,7 @@ class FullPartition(BaseModel):
     operations: int
     messages: int
     oldest_age_ms: int
-    last_error: str | None = Field(description="What its oldest operation waits for, if it was tried.")
+    last_error: str | None = Field(description="The last error of its oldest operation, if it was tried.")
     last_error_at_ms: int | None
 
 
@@ -73,12 +73,12 @@ class SystemHealth(BaseModel):
     event_loop_lag_ms: float
     queue_depth: int
     drain_per_second: float
-    decision: str = Field(description="What a push would meet now: execute, queue or reject.")
+    decision: str = Field(description="What admission would decide about a push now: execute, queue, reject.")
 
 
 class OperationStats(BaseModel):
     stats: list[OperationStat]
     fullest_partitions: list[FullPartition] = Field(
-        description="Where most pushes wait, the fullest partition first.", max_length=MOST_PARTITIONS
+        description="The partitions where most pushes wait, fullest first.", max_length=MOST_PARTITIONS
     )
     system_health: SystemHealth

@@ -15,8 +15,8 @@ class StreamView(BaseModel):
     shard: int
     position: str = Field(description="The id of the newest event that has landed.")
     last_id: str
-    events: int = Field(description="How many wait, at most.")
-    seconds: float = Field(description="How long the first of them has waited.")
+    events: int = Field(description="How many events wait, at most.")
+    seconds: float = Field(description="How long the first event has waited.")
 
 
 class GapView(BaseModel):
@@ -44,7 +44,7 @@ class OffShardView(BaseModel):
 
 class PipelineStatusView(BaseModel):
     running: bool
-    status: dict[str, Any] | None = Field(description="The pipeline about itself; null if it never ran.")
+    status: dict[str, Any] | None = Field(description="The pipeline's own report; null if it never ran.")
     streams: list[StreamView]
     lag_events: int
     lag_s: float
@@ -53,7 +53,7 @@ class PipelineStatusView(BaseModel):
 
 
 class MetricsSwitchBody(BaseModel):
-    """How metrics shall be switched, in all shards."""
+    """Whether to switch metrics on or off, in all shards."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"on": False, "reason": "a load test"}]}
@@ -92,25 +92,25 @@ class OffSpanView(BaseModel):
 
 
 class LossView(BaseModel):
-    """What queues counted in the newest span without metrics."""
+    """The counts of queues in the newest off span, which the metrics do not have."""
 
     counts: dict[str, int] = Field(examples=[{"enqueued": 12}])
     source: LossSource = Field(
-        description="The live odometers while metrics are off; what the audit knows once they are on again."
+        description="The live odometers while metrics are off; the audit once they are on again."
     )
-    landed: bool = Field(description="false while events from before wait; the odometers take them for lost.")
+    landed: bool = Field(description="false while earlier events have not landed; the counts include them.")
 
 
 class MetricsSwitchView(BaseModel):
     off: bool = Field(description="The metrics of at least one shard are off.")
-    mixed: bool = Field(description="The shards differ, because an act was cut short; repeat it.")
+    mixed: bool = Field(description="The shards differ, because a change was interrupted; repeat it.")
     since_ms: int | None = Field(description="null if metrics never were switched.")
     by: str
     reason: str
     shards: list[ShardSwitchView]
     silent: list[SilentShardView] = Field(description="Shards that do not answer.")
-    spans: list[OffSpanView] = Field(description="The newest of each shard, newest first.")
-    recorded: bool = Field(description="Whether ClickHouse knows the spans; else the pipeline records them.")
+    spans: list[OffSpanView] = Field(description="The newest off spans of each shard, newest first.")
+    recorded: bool = Field(description="Whether ClickHouse knows the spans; if not, the pipeline tells it.")
     loss: LossView | None = Field(description="null if they were never off, or a store does not answer.")
 
 
@@ -120,17 +120,17 @@ class MetricsAuditView(BaseModel):
     number: int
     started_at_ms: int
     drift: int | None = Field(
-        description="Unexplained differences in what was asked about; null if it could not finish."
+        description="Unexplained differences in the chosen environments; null if the audit could not finish."
     )
     reason: str = Field(description="Why it could not finish; otherwise empty.")
     ledger_drift: int | None = Field(
-        description="Differences between counts and odometers. Like those below, only about all environments."
+        description="Differences between counts and odometers. Null, like all below, for one environment."
     )
     tier_drift: int | None = Field(description="Differences between the tiers.")
-    live_drift: int | None = Field(description="What live queues counted and never arrived.")
+    live_drift: int | None = Field(description="Counts of live queues that never arrived.")
     queues: int | None
     events: int | None
-    held_ms: int | None = Field(description="For how long the pipeline was held up.")
+    held_ms: int | None = Field(description="For how long the audit held the pipeline.")
     took_ms: int | None
 
 

@@ -51,14 +51,14 @@ class LogPageView(BaseModel):
     )
     items: list[LoggedMessageView]
     scanned: int = Field(description="How many messages were looked at; `where` may leave some out.")
-    unanswered: int = Field(description="Of how many `where` had no answer; they are left out.")
+    unanswered: int = Field(description="How many messages `where` had no answer for; they are left out.")
     next_cursor: str | None = Field(description="Where to go on; null at the end.")
     complete_until_ms: int = Field(description="Messages that ended later may not have landed yet.")
     gaps: list[LogGapView]
 
 
 class LogFilter(Schema):
-    """Messages in the log of a queue; everything that is given must hold."""
+    """Messages in the log of a queue; every given condition must hold."""
 
     from_ms: Moment = Field(default=0, description="Ended at or after this.")
     to_ms: Moment = Field(
@@ -76,7 +76,7 @@ class LogFilter(Schema):
 
 
 class LogReplayBody(SendLimitsBody):
-    """Send messages of a log into a queue, as a task of the servers."""
+    """Send messages of a log into a queue, as a bulk action."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -84,7 +84,7 @@ class LogReplayBody(SendLimitsBody):
         }
     )
 
-    into: Name = Field(description="The queue that they are sent into; it may be their own.")
+    into: Name = Field(description="The queue that the messages are sent into; it may be their own.")
     filter: LogFilter = LogFilter()
     all: StrictBool = Field(default=False, description="Replay the whole log; needed without a filter.")
     dry_run: StrictBool = Field(default=False, description="Only count, and change nothing.")

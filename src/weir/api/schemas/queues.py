@@ -43,7 +43,7 @@ class DeliveryBody(Schema):
     jitter: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] = _DELIVERY.jitter
     lease_ms: Annotated[StrictInt, Field(ge=1, le=MAX_LEASE_MS)] = _DELIVERY.lease_ms
     handler_timeout_ms: Span | None = Field(
-        default=None, description="Of one attempt of a worker; null: none."
+        default=None, description="For one attempt of a worker; null: no limit."
     )
     dead_letter_queue: Name | None = Field(
         default=None,
@@ -74,9 +74,9 @@ class QueueBody(Schema):
     concurrency: Count | None = None
     priority: Annotated[StrictInt, Field(ge=0, le=MAX_PRIORITY)] = Field(
         default=_QUEUE.priority,
-        # Its name until it did something.
+        # `default_priority` is its former name, from when it had no effect.
         validation_alias=AliasChoices("priority", "default_priority"),
-        description=f"Of messages that come without one; {MAX_PRIORITY} is served first.",
+        description=f"For messages that come without a priority; {MAX_PRIORITY} is served first.",
     )
     message_ttl_ms: Span | None = None
     idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = _QUEUE.idempotency_window_ms
@@ -87,7 +87,7 @@ class QueueBody(Schema):
     )
     history: Annotated[StrictStr, AfterValidator(_known_history)] = Field(
         default=history_text(_QUEUE.history),
-        description="Whose lives are kept when they end: `all`, `none`, or a share such as `1 in 10`.",
+        description="Which messages leave a life when they end: `all`, `none`, or a share such as `1 in 10`.",
         examples=["1 in 10"],
     )
     log_ms: Annotated[StrictInt, Field(ge=MIN_LOG_MS, le=MAX_SPAN_MS)] | None = Field(

@@ -27,7 +27,7 @@ class ScheduleBody(Schema):
         default=None, description="An interval instead of `cron`; it counts from 1970-01-01T00:00:00Z."
     )
     timezone: Annotated[StrictStr, Field(max_length=64)] = Field(
-        default=Timing().timezone, description="Of `cron`.", examples=["Europe/Berlin"]
+        default=Timing().timezone, description="The time zone of `cron`.", examples=["Europe/Berlin"]
     )
     payload: Any = Field(default_factory=dict, description="The payload of each message, any JSON value.")
     missed: MissedTicks = Field(
@@ -35,7 +35,7 @@ class ScheduleBody(Schema):
         description="What becomes of ticks that are more than a minute late because nothing ran.",
     )
     overlap: Overlap = Field(
-        default=Overlap.ALLOW, description="`skip`: no tick while the message of the one before is not done."
+        default=Overlap.ALLOW, description="`skip`: a tick does not push until the message before it is done."
     )
 
     def spec(self, name: str) -> ScheduleSpec:
@@ -81,7 +81,7 @@ class ScheduleView(BaseModel):
     )
     app: str | None = Field(description="The app that owns it.")
     paused: bool
-    next_tick_ms: int | None = Field(description="Null while it is paused, or if no date fits any more.")
+    next_tick_ms: int | None = Field(description="Null while it is paused, or if no future date matches.")
     problem: str | None = Field(description="Why a tick that is due has not gone out yet.")
     created_at_ms: int
     updated_at_ms: int

@@ -1,4 +1,4 @@
-"""Requests and answers as the OpenAPI description has them: here, what several of them share."""
+"""The parts of the OpenAPI description that several requests and answers share."""
 
 from __future__ import annotations
 

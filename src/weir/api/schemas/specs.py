@@ -10,7 +10,7 @@ from weir.spec.parse import MAX_BYTES
 
 
 class SpecBody(BaseModel):
-    """A spec as text; the ending of the file name says in which form."""
+    """A spec as text; the ending of the file name says in which form it is written."""
 
     source: Annotated[str, Field(max_length=MAX_BYTES, examples=["app Shop { queue Orders {} }"])]
     file: Annotated[str, Field(max_length=255)] = "spec.weir"
@@ -50,7 +50,7 @@ class SpecHistory(BaseModel):
 
 
 class AppliedView(BaseModel):
-    """The applied revision and its plan, each webhook with its address."""
+    """The applied revision, its plan, and the address of each webhook."""
 
     revision: int
     plan: PlanView

@@ -1,4 +1,4 @@
-"""Tokens: new ones, and those that are listed."""
+"""Requests and answers about tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenBody(Schema):
     name: Name = Field(examples=["checkout service"])
     role: Role = Field(examples=["write"])
     organization: Name | None = Field(
-        default=None, description="Chosen by an operator; others have their own."
+        default=None, description="Only an operator chooses it; for all others it is their own."
     )
     project: Name | None = None
     environment: Name | None = None
@@ -31,7 +31,7 @@ class TokenBody(Schema):
 
 class RotateBody(Schema):
     grace_ms: Annotated[StrictInt, Field(ge=0, le=30 * DAY_MS)] = Field(
-        default=0, description="How long the old token holds on.", examples=[HOUR_MS]
+        default=0, description="How long the old token stays valid.", examples=[HOUR_MS]
     )
 
 
@@ -47,7 +47,7 @@ class TokenView(BaseModel):
     revoked_at_ms: int | None
     last_used_at_ms: int | None
     replaces: str | None
-    direct: bool = Field(description="Whether it is a user of Redis too.")
+    direct: bool = Field(description="Whether a user of Redis belongs to it, for direct mode.")
 
 
 class TokenCreated(TokenView):

@@ -15,7 +15,7 @@ class WebhookView(BaseModel):
     secret_variables: list[str] = Field(
         description="Environment variables that hold its secrets, the current one first."
     )
-    unset_variables: list[str] = Field(description="Those of them that are not set in this process.")
+    unset_variables: list[str] = Field(description="The secret variables that are not set in this process.")
     accepts: bool = Field(description="False: no secret is set, so everything is refused with 401.")
 
 
