@@ -1,4 +1,4 @@
-"""What a client looks up by name: queues, messages and dead letters, as the server shows them."""
+"""Looks up queues, messages and dead letters, as the server shows them."""
 
 from __future__ import annotations
 
