@@ -35,8 +35,8 @@ class ClientUrls:
             raise ValueError("give one URL of Redis; a cluster is named by any of its nodes")
         if not api and "WEIR_URL" not in os.environ:
             raise ValueError(
-                "direct mode asks the API once, and when Redis is away; set WEIR_URL to its address, "
-                "or give its URL beside that of Redis"
+                "direct mode needs the API too, at the start and while Redis is away; set WEIR_URL to its "
+                "address, or give that address beside the URL of Redis"
             )
         known = api or [os.environ["WEIR_URL"].rstrip("/")]
         return cls(api=tuple(known), redis=redis[0], token=token or os.environ.get("WEIR_TOKEN", ""))

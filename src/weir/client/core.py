@@ -389,7 +389,7 @@ class AsyncWeir(AsyncLogs):
             print(outcome.status, outcome.progress)
         ```
 
-        - `timeout`: when to stop if the message has not ended. `ended` of the last outcome tells.
+        - `timeout`: how long to follow the message. `ended` of the last outcome says whether it has ended.
         """
         http = self._http or new_http_client()
         path = f"{message_path(message_id)}/outcome/stream"

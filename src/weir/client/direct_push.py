@@ -201,7 +201,7 @@ def _only_queue(items: Sequence[Item]) -> QueueRef | None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The messages between two cuts. If all are for one queue, one call carries them."""
+    """A part of a long list of messages. If all are for one queue, one call carries them."""
 
     messages: list[OutgoingMessage]
     items: list[Item]

@@ -105,7 +105,7 @@ class LogReplay:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing happens any more, unless somebody resumes it."""
+        """Whether the replay has ended. Somebody may resume it nevertheless."""
         return BulkActionState(self.state).over
 
     @classmethod

@@ -1,7 +1,7 @@
 """One row of the outbox: a push, checked before it enters the user's transaction.
 
-The limits are those of a push over HTTP. The API takes every message that passes here, so a message does not
-fail after its transaction committed.
+A push over HTTP has the same limits. The API takes every message that passes here, so a message does not fail
+after its transaction committed.
 """
 
 from __future__ import annotations

@@ -223,7 +223,10 @@ def _refuse_spec(schedule: Schedule) -> None:
 
 
 def _refuse_other_owner(schedule: Schedule, owner: Owner) -> None:
-    """Raise Conflict if the spec or another app owns the schedule. A schedule of the API is taken over."""
+    """Raise Conflict if the spec or an app owns the schedule, unless it is `owner`.
+
+    A schedule of the API may be taken over.
+    """
     if schedule.origin is not ScheduleOrigin.API and (schedule.origin, schedule.app) != owner:
         whose = "the spec" if schedule.app is None else f"the app `{schedule.app}`"
         raise Conflict(

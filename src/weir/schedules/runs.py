@@ -61,7 +61,7 @@ async def follow_runs(
     """Find out how the messages of an environment's runs ended.
 
     The operation queue is asked first, then the broker, then the dead letters. A message moves in this order,
-    and is in the next place before it leaves the one before. So no message is overlooked.
+    and enters the next before it leaves the last. So no message is overlooked.
     """
     states = await _operation_states(connection, runs)
     never_came = {key: _NEVER_CAME[state] for key, state in states.items() if state in _NEVER_CAME}

@@ -191,7 +191,7 @@ class Scheduler:
 
 
 def _decided(schedule: Schedule, *, now_ms: int) -> _Due:
-    """The due ticks of a schedule. If they cannot be computed any more, the schedule waits."""
+    """Decide the due ticks of a schedule. If they cannot be computed any more, the error is its problem."""
     due = _Due(schedule=schedule, asked_ms=schedule.asked_ms, until_ms=schedule.last_tick_ms)
     if schedule.paused:
         return due
