@@ -1,4 +1,4 @@
-"""Writes the pull requests that GitHub sends on a board."""
+"""Writes pull requests from GitHub on a board."""
 
 from pathlib import Path
 

@@ -63,7 +63,8 @@ class Consumer:
 
     - `queue`: where messages come from; None takes them from any queue of the environment.
     - `concurrency`: how many handlers run at once.
-    - `lease`: how long the consumer has a message without a renewal. A crash delays it by at most this long.
+    - `lease`: how long the consumer has a message without a renewal. A crash of the consumer delays the
+      message by at most this long.
     - `wait`: how long one request waits for messages.
     - `name`: the name of this consumer in the errors of lapsed leases; by default the token's id.
     - `trace`: with the client's `telemetry`, how the span of a handler is joined to the trace that made its

@@ -50,7 +50,7 @@ class Claimer:
     async def run(self) -> None:
         """Claim until stopped.
 
-        If it is cancelled, messages of the last call may be leased and in nobody's hands until they lapse.
+        If it is cancelled, no worker has the messages of its last call until their leases lapse.
         """
         while not self._stopping:
             room = await self._prefetch.wait_for_room(self._queue)

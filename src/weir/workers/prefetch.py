@@ -123,7 +123,7 @@ class Prefetch:
         return self._fitting(self._averages_of(queue), seconds=self._budget_s, size=MAX_AHEAD_BYTES) // 2
 
     def _ahead(self, average: QueueAverages) -> int:
-        """How many messages fit into the rest of the 50 ms. At least one, if no other of its queue waits."""
+        """How many messages fit into the rest of the 50 ms; at least one if time is left and none waits."""
         left_s, left_bytes = self._budget_s - self._waiting_s, MAX_AHEAD_BYTES - self._waiting_bytes
         found = self._fitting(average, seconds=left_s, size=left_bytes)
         # Without this a queue of long handlers would get nothing while one of short handlers has messages.

@@ -18,7 +18,9 @@ from weir.model.message_headers import TASK
 
 T = TypeVar("T")
 OUTBOX = "outbox:"
-"""How the result id of a task begins that went through the outbox. Its message has that id as its key."""
+"""The prefix of the result id of a task that went through the outbox.
+
+The message of the task has the result id as its idempotency key."""
 _OPERATION = "operation:"
 _LOOKS = 10
 _LOOK_AGAIN_S = 0.3
