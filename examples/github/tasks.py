@@ -1,4 +1,4 @@
-"""Looks at pull requests as GitHub tells of them."""
+"""Writes pull requests from GitHub on a board."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ BOARD = Path("board.txt")
 
 @app.command("Review.Consider")
 def consider(action: str, title: str, number: int, context: Context) -> None:
-    """Write the pull request on the board. GitHub's own id of the delivery is in the headers."""
+    """Write the pull request on the board. The headers in `context` have GitHub's own id of the delivery."""
     if action not in ("opened", "reopened"):
         return
     with BOARD.open("a") as board:

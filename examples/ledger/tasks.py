@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS bookings (id TEXT PRIMARY KEY, customer TEXT, amount 
 
 @app.command("Ledger.Book")
 def book(customer: str, amount: int, context: Context) -> None:
-    """Delivery is at least once, so the id of the message is the key of the booking."""
+    """Book an amount once. A message may be delivered twice, so its id is the key of the booking."""
     with sqlite3.connect("ledger.db", timeout=10) as database:
         database.executescript(TABLES)
         database.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ app = Commands()
 
 @app.command("Mail.Send")
 def send(to: str, subject: str, text: str, context: Context) -> None:
-    """An exception is tried again with a growing pause; `Reject` is not, because it would fail for ever."""
+    """Send a mail. After an exception it is tried again; after `Reject` it is not: that would always fail."""
     if "@" not in to:
         raise Reject(f"{to!r} is not an address")
     mail = EmailMessage()

@@ -1,4 +1,4 @@
-"""Takes alerts by HTTP and prints them. Their body has the shape that Alertmanager sends."""
+"""Takes alerts over HTTP and prints them. Their body has the form that Alertmanager sends."""
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer

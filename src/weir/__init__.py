@@ -7,9 +7,9 @@ with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
     weir.push("orders", {"order": 42})
 ```
 
-The names below are those of the client and of tasks. Each is loaded when it is first asked for, so that
-importing another part of Weir loads no HTTP client. Commands of specs are written with `weir.worker`, tests
-with `weir.testing`.
+The names below belong to the client and to tasks. Each is loaded at its first use, so that importing another
+part of Weir loads no HTTP client. Commands of specs are written with `weir.worker`, tests with
+`weir.testing`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The Python client over HTTP. Its public names are those of `weir` itself."""
+"""The Python client, over HTTP or in direct mode. `weir` itself has its public names."""

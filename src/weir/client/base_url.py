@@ -20,12 +20,12 @@ class ClientUrls:
 
     api: tuple[str, ...]
     redis: str | None = None
-    """Given for direct mode."""
+    """The URL of Redis in direct mode."""
     token: str = ""
 
     @classmethod
     def of(cls, urls: str | Sequence[str], *, token: str) -> ClientUrls:
-        """Tell the URLs apart. In direct mode the environment has the API and the token, unless given."""
+        """Tell the URLs apart. In direct mode `WEIR_URL` and `WEIR_TOKEN` replace what is not given."""
         given = [url.rstrip("/") for url in ((urls,) if isinstance(urls, str) else urls)]
         redis = [url for url in given if _is_redis(url)]
         api = [url for url in given if not _is_redis(url)]
@@ -35,8 +35,8 @@ class ClientUrls:
             raise ValueError("give one URL of Redis; a cluster is named by any of its nodes")
         if not api and "WEIR_URL" not in os.environ:
             raise ValueError(
-                "direct mode asks the API once, and when Redis is away; set WEIR_URL to its address, "
-                "or give its URL beside that of Redis"
+                "direct mode needs the API too, at the start and while Redis is away; set WEIR_URL to its "
+                "address, or give that address beside the URL of Redis"
             )
         known = api or [os.environ["WEIR_URL"].rstrip("/")]
         return cls(api=tuple(known), redis=redis[0], token=token or os.environ.get("WEIR_TOKEN", ""))
@@ -59,7 +59,7 @@ class BaseUrl:
     port: int
     secure: bool
     prefix: str
-    """The path before that of a request; empty, or with a slash in front."""
+    """The path in front of each request's path; empty, or with a slash in front."""
 
     @property
     def authority(self) -> str:
@@ -71,7 +71,7 @@ class BaseUrl:
 def lean_base_urls(urls: Iterable[str]) -> dict[str, BaseUrl] | None:
     """The URLs taken apart; None if one of them needs more than a plain connection.
 
-    Proxies of the environment, user names in URLs and names beyond ASCII are httpx2's work.
+    httpx2 serves URLs with a proxy in the environment, a user name, or a host name beyond ASCII.
     """
     found = {url: _taken_apart(url) for url in urls}
     plain = {url: base for url, base in found.items() if base is not None}

@@ -1,6 +1,6 @@
 """Connections for code without an event loop: blocking sockets in the caller's own thread.
 
-Its coroutines never suspend, so `run_blocking` runs whatever is built on them to its end in one step. The
+These coroutines never suspend, so `run_blocking` runs whatever is built on them to its end in one step. The
 client is written once, as coroutines, and a blocking call costs no hop to another thread.
 """
 
@@ -83,7 +83,7 @@ class _BlockingConnection:
         self._sock.settimeout(left_s)
 
     def is_usable(self) -> bool:
-        """Whether it is ours, young enough, and still silent."""
+        """Whether this process opened it, it was not idle for too long, and the server sent nothing."""
         idle_s = time.monotonic() - self.idle_since
         if self.process != os.getpid() or idle_s > IDLE_S:
             return False
@@ -91,7 +91,7 @@ class _BlockingConnection:
             return True
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        # Readable means closed by the server: it owes no answer.
+        # Readable means that the server closed the connection, because it owes no answer.
         return not poll.poll(0)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class BlockingConnections:
         self._base_urls = base_urls
         self._heads = {url: head_of({"host": base.authority, **headers}) for url, base in base_urls.items()}
         self._tls: ssl.SSLContext | None = None
-        # Threads take and give back by `pop` and `append` alone, which are atomic.
+        # Threads change these lists by `pop` and `append` only, which are atomic.
         self._idle: dict[str, list[_BlockingConnection]] = {url: [] for url in base_urls}
         self._closed = False
 
@@ -148,7 +148,7 @@ class BlockingConnections:
                     idle.pop().close()
 
     def _take_idle(self, base_url: str) -> _BlockingConnection | None:
-        """The connection that was used last; those that cannot be used are closed."""
+        """Take the usable connection that was used last. Unusable connections on the way are closed."""
         idle = self._idle[base_url]
         with suppress(IndexError):
             while True:

@@ -70,7 +70,7 @@ class BulkPush:
         self._batches = self._cut(messages)
         self._next: _Batch | Exception | None = None
         self._answers: list[dict[str, Any]] = []
-        """Of the last request."""
+        """The answers to the last request."""
         self._results: list[PushResult] = []
 
     async def send(self, transport: Transport) -> list[PushResult]:
@@ -92,7 +92,7 @@ class BulkPush:
             return await self._send_named(transport, batch, self._names)
 
     async def _send_named(self, transport: Transport, batch: _Batch, names: CallSlots) -> dict[str, Any]:
-        """Send a batch under a name, and under another one after a refusal, which the name remembers."""
+        """Send a batch under a name. After a refusal, which a name remembers, send it under another name."""
         attempt = 1
         while True:
             name = names.take()
@@ -126,7 +126,7 @@ class BulkPush:
         self._answers = []
 
     def _prepare(self) -> None:
-        """Make the next request, unless it is made. What goes wrong is raised when it is taken."""
+        """Make the next request, unless it is made already. An error is raised when the request is taken."""
         if self._next is None:
             try:
                 self._next = next(self._batches, None)
@@ -141,7 +141,7 @@ class BulkPush:
         return batch
 
     def _cut(self, messages: Sequence[OutgoingMessage]) -> Iterator[_Batch]:
-        """The messages in requests that are not too long."""
+        """Cut the messages into requests that are not too long."""
         start = 0
         while start < len(messages):
             batch = self._batch(messages[start : start + MAX_BATCH])
@@ -149,7 +149,7 @@ class BulkPush:
             start += len(batch.messages)
 
     def _batch(self, messages: Sequence[OutgoingMessage]) -> _Batch:
-        """As many of the messages, from the front, as fit: all of them, half of them, and so on."""
+        """A batch of the first messages, as many as fit: all of them, or half of them, and so on."""
         batch = self._encoded(messages, NO_TRACE)
         while len(batch.items) > MAX_SHARED_BYTES and len(messages) > 1:
             messages = messages[: len(messages) // 2]
@@ -166,12 +166,13 @@ class BulkPush:
             for message in messages
         ]
         data = encode_quickly(items) if is_named else encode(items)
-        # A fresh id: a message may be in several lists, and must not lend its id to those behind it.
+        # A new id, not the first message's: the ids of the batch are counted up from it, and a message may be
+        # in several batches.
         return _Batch(messages=messages, items=data, is_named=is_named, first_id=new_id())
 
 
 def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:
-    """Whether one name can stand for the keys of all messages: they were made, and are for one queue."""
+    """Whether one name can replace the keys of all messages: all are made keys, and of one queue."""
     queue = messages[0].queue
     return len(messages) > 1 and all(message.queue == queue and message.has_made_key for message in messages)
 
@@ -184,12 +185,12 @@ def _waits_under_its_name(answer: Mapping[str, Any]) -> bool:
 def with_origin(
     message: OutgoingMessage, *, trace: Mapping[str, str], chained: Mapping[str, str]
 ) -> OutgoingMessage:
-    """The message with the headers that say where it comes from. A trace of its own stays.
+    """The message with the headers that say where it comes from. A trace in its own headers stays.
 
-    Its parent is the message that is worked on, also if a handler copied the headers of that message.
+    Its parent is the message that is worked on, even if a handler copied the headers of that message.
     """
     if not trace and not chained:
         return message
     headers = {**trace, **message.headers, **chained}
-    # Full headers go without them: the message matters more.
+    # If these do not fit into the headers they are left out: the message matters more.
     return replace(message, headers=headers) if headers_fit(headers) else message

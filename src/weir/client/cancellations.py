@@ -1,4 +1,4 @@
-"""Lets a consumer know which of the messages in its hands were cancelled."""
+"""Finds the messages of a consumer that were cancelled, so that their handlers stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.values import ReceivedMessage
 
-# As in workers: shorter handlers cost no request, and a cancelled message is known after 0.8 s.
+# As in workers: shorter handlers cost no request, and a cancelled message is found after at most 0.8 s.
 LOOK_EVERY_S = 0.4
 
 
@@ -23,7 +23,7 @@ class _Watched:
 
 
 class CancelledMessages:
-    """Asks the server for the messages that are watched for some time already, and stops cancelled ones."""
+    """Asks the server about messages that have been watched for a while, and stops the cancelled ones."""
 
     def __init__(self, weir: AsyncWeir, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._weir = weir
@@ -38,13 +38,13 @@ class CancelledMessages:
         self._watched.pop(message.lease, None)
 
     async def run(self) -> None:
-        """Ask until cancelled, or until the server says that it does not answer this."""
+        """Ask until cancelled, or until the server refuses the question."""
         while True:
             await asyncio.sleep(self._look_every_s)
             try:
                 await self._look()
             except ApiError as error:
-                # A server of an older version. The next renewal of the lease tells.
+                # An older server does not know this request. The next renewal of the lease fails instead.
                 if not error.can_pass:
                     return
             except ClientError:

@@ -32,7 +32,7 @@ class Handled:
     """How the handler of a message ended."""
 
     error: str | None = None
-    """None: it is acked, with `result` if there is one."""
+    """None: the message is acked, with `result` if there is one."""
     delay_ms: int | None = None
     dead_letter: bool = False
     uncounted: bool = False
@@ -42,7 +42,7 @@ class Handled:
 
 
 class Consumer:
-    """Runs a handler for each message: acked when it returns, nacked when it raises.
+    """Runs a handler for each message. The message is acked if the handler returns, nacked if it raises.
 
     ```python
     async def handle(message: ReceivedMessage) -> None:
@@ -58,18 +58,19 @@ class Consumer:
 
     After an exception the message is tried again, and the back-off of its queue decides when. `Retry` sets
     its own delay, and `Reject` sends the message to the dead letters. Leases are renewed while handlers run.
-    A handler whose lease is lost nevertheless is cancelled, because another consumer may have its message. So
-    is, within a second, a handler whose message somebody cancels; it is not tried again.
+    A handler whose lease is lost nevertheless is cancelled, because another consumer may have its message. If
+    somebody cancels a message, its handler is cancelled within a second, and the message is not tried again.
 
     - `queue`: where messages come from; None takes them from any queue of the environment.
     - `concurrency`: how many handlers run at once.
-    - `lease`: how long a message is ours without a renewal. After a crash it is delayed by at most this long.
+    - `lease`: how long the consumer has a message without a renewal. A crash of the consumer delays the
+      message by at most this long.
     - `wait`: how long one request waits for messages.
     - `name`: the name of this consumer in the errors of lapsed leases; by default the token's id.
     - `trace`: with the client's `telemetry`, how the span of a handler is joined to the trace that made its
       message: by a `"link"`, or as a `"child"` in the same trace. Workers take it from the queue's spec.
 
-    What a handler pushes is chained from its message: both know each other.
+    Messages that a handler pushes are chained from its message: parent and child know each other.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Consumer:
             await run_to_end(cancel_and_wait([*self._running, watching]))
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
-        """Take up to `limit` messages; none if there are none, or after `stop`."""
+        """Take up to `limit` messages. Returns none after `stop`, or if none came."""
         take = asyncio.create_task(
             self._weir.pop(
                 self._queue, limit=limit, wait=self._wait_s, lease=self._lease_s, consumer=self._name
@@ -218,7 +219,7 @@ class Consumer:
             try:
                 await self._settle_with(message, handled, took=took)
             except ApiError as error:
-                # A server of an older version does not know the time of handlers. It is not told again.
+                # An older server does not accept the time of a handler, so it is not sent again.
                 if took is None or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                     raise
                 await self._settle_with(message, handled, took=None)

@@ -52,21 +52,20 @@ class AsyncWeir(AsyncLogs):
         await weir.push("orders", {"order": 42}, key="customer-7")
     ```
 
-    Concurrent pushes and acks of one client share requests: what is asked for while a request is on its way
-    goes with the next one. Several base URLs are tried in turn. Every request may be repeated without harm,
-    so failures and 429s are retried as the options say. Spans of time are seconds or `timedelta`s.
+    Concurrent pushes and acks of one client share requests: calls that come while a request is on its way
+    share the next one. Several base URLs are tried in turn. Every request may be repeated without harm, so
+    failures and 429s are retried as the options say. Durations are seconds or `timedelta`s.
 
-    With a `redis://` URL it works in direct mode: it speaks to Redis itself. The API is then one of the other
-    base URLs or `WEIR_URL`, and the token that of `WEIR_TOKEN` unless it is given.
+    With a `redis://` URL the client works in direct mode: it speaks to Redis itself. It then also needs the
+    API, at another base URL or at `WEIR_URL`. If `token` is not given, it takes `WEIR_TOKEN`.
 
     - `token`: the credential. With a token for several environments, `organization`, `project` and
-    `environment`
-      choose one.
-    - `timeout`: how long one try may take. A pop may take its `wait` longer.
+      `environment` choose one.
+    - `timeout`: how long one try may take. A pop may take longer, by its `wait`.
     - `retry_attempts`: tries of one request over all base URLs, the first one included.
     - `retry_delay`, `max_retry_delay`: the first pause between tries, and the longest. Pauses double.
-    - `retry_on_429`: whether a request that the server is too busy for is tried again.
-    - `honor_retry_after`: whether the pause is what the server asks for, up to `max_retry_delay`.
+    - `retry_on_429`: whether to try again when the server is too busy.
+    - `honor_retry_after`: whether to pause for as long as the server asks, up to `max_retry_delay`.
     - `queued_operation_behavior`: what `push` does when the server stores the operation for later. `"return"`
       returns a result that is `queued`; `"poll"` asks every `poll_interval` until the operation has ended,
       for at most `poll_timeout`.
@@ -219,7 +218,7 @@ class AsyncWeir(AsyncLogs):
         return PushResult.of(await self._pushes.ask(data))
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
-        """Put messages into queues. There is a result for each, in order; refused ones carry their `problem`.
+        """Put messages into queues. Returns a result per message, in order; a refused one has a `problem`.
 
         ```python
         orders = [OutgoingMessage(queue="orders", payload={"order": n}) for n in range(3)]
@@ -256,7 +255,7 @@ class AsyncWeir(AsyncLogs):
 
         - `wait`: how long to wait for the first message.
         - `lease`: how long they are yours; by default the lease of the queue. Afterwards others may take
-        them.
+          them.
         - `consumer`: the name of the consumer in the errors of lapsed leases; by default the token's id.
         """
         with self.telemetry.operation("receive", queue=queue):
@@ -280,15 +279,15 @@ class AsyncWeir(AsyncLogs):
         await weir.ack(message, result={"shipped": True})
         ```
 
-        - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
-        - `took`: how long the handler ran, which the life of the message tells. A `Consumer` measures it.
+        - `result`: a value of JSON, at most 16 kB. `outcome` returns it for a day; None is not kept.
+        - `took`: how long the handler ran, for the life of the message. A `Consumer` measures it.
         """
         request = SettleRequest(verb=Verb.ACK, result=result, handler_ms=_optional_ms(took))
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             return await self._deliveries.settle(message, request)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        """Mark messages as done. Returns a status each, in order: `acked`, `queued`, `lapsed` or `refused`.
+        """Mark messages as done. Returns their statuses in order: `acked`, `queued`, `lapsed` or `refused`.
 
         ```python
         await weir.ack_many(await weir.pop("orders", limit=10))
@@ -318,8 +317,8 @@ class AsyncWeir(AsyncLogs):
         ```
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
-        With `uncounted` it was not tried at all, and does not die of this attempt. `took` is how long the
-        handler ran.
+        With `uncounted` the message counts as not tried, and does not die of this attempt. `took` is how long
+        the handler ran.
         """
         request = SettleRequest(
             verb=Verb.DEAD_LETTER if dead_letter else Verb.NACK,
@@ -332,7 +331,7 @@ class AsyncWeir(AsyncLogs):
             return await self._deliveries.settle(message, request)
 
     async def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
-        """Keep the message for `lease` more, counted from now. Raises `ApiError` if the lease is lost.
+        """Keep the message for `lease`, counted from now. Raises `ApiError` if the lease is lost.
 
         ```python
         (message,) = await weir.pop("orders")
@@ -349,7 +348,7 @@ class AsyncWeir(AsyncLogs):
         (is_cancelled,) = await weir.revoked([message])
         ```
 
-        It is told until the lease would have ended. A `Consumer` asks by itself.
+        The server knows this until the lease would have ended. A `Consumer` asks by itself.
         """
         found: set[str] = set()
         for at in range(0, len(messages), MAX_BATCH):
@@ -358,7 +357,7 @@ class AsyncWeir(AsyncLogs):
         return [message.id in found for message in messages]
 
     async def progress(self, message: ReceivedMessage, value: Payload) -> None:
-        """Tell how far the handler of a message is: a value of JSON, at most 16 kB, which `outcome` tells.
+        """Tell how far the handler of a message is: a value of JSON, at most 16 kB, for `outcome` to return.
 
         ```python
         (message,) = await weir.pop("orders")
@@ -369,7 +368,7 @@ class AsyncWeir(AsyncLogs):
         await self._transport.send("POST", "/api/v1/progress", body=body)
 
     async def outcome(self, message_id: str, *, wait: Duration = 0) -> MessageOutcome:
-        """How a message ended, and its result; with `wait`, wait so long for its end.
+        """How a message ended, and its result. `wait` is how long to wait for its end.
 
         ```python
         outcome = await weir.outcome(message_id, wait=10)
@@ -390,7 +389,7 @@ class AsyncWeir(AsyncLogs):
             print(outcome.status, outcome.progress)
         ```
 
-        - `timeout`: when to stop if it has not ended; `ended` of the last outcome says which it was.
+        - `timeout`: how long to follow the message. `ended` of the last outcome says whether it has ended.
         """
         http = self._http or new_http_client()
         path = f"{message_path(message_id)}/outcome/stream"
@@ -404,7 +403,7 @@ class AsyncWeir(AsyncLogs):
                 await http.aclose()
 
     async def finish_member(self, group: str, *, member: int, of: int) -> bool:
-        """Note that a member of a group of messages is done; whether all `of` them are. May be repeated.
+        """Note that a member of a group is done; returns whether all `of` members are. May be repeated.
 
         ```python
         complete = await weir.finish_member("import-7", member=0, of=3)

@@ -18,7 +18,7 @@ from weir.model.limits import MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
 from weir.model.message import Verb
 
 MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
-"""Of a message in an answer: its payload is in base64, and its headers may be escaped."""
+"""The most bytes of a message in an answer. Its payload is in base64, and its headers may be escaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Deliveries(Protocol):
 
 
 class HttpDeliveries:
-    """`Deliveries` through the API. Acks of one client share requests: `acks` does it."""
+    """`Deliveries` through the API. `acks` lets the acks of one client share requests."""
 
     def __init__(self, transport: Transport, *, acks: LoneRequests, timeout_s: float) -> None:
         self._transport = transport
@@ -105,7 +105,7 @@ class HttpDeliveries:
 
 
 def _status(answer: Mapping[str, Any]) -> SettleStatus:
-    """The status of a settled message; raises ApiError for one that could not be settled."""
+    """The status of a settled message; ApiError if it could not be settled."""
     problem = answer.get("problem")
     if problem is not None:
         raise ApiError(int(problem.get("status", 0)), problem)

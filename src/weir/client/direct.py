@@ -17,7 +17,7 @@ from weir.client.values import ReceivedMessage, SettleStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direct:
-    """What a client has more in direct mode."""
+    """The parts that a client has only in direct mode."""
 
     redis: DirectRedis
     pushes: DirectPushes
@@ -27,7 +27,7 @@ class Direct:
     def at(
         cls, url: str, *, options: ClientOptions, transport: Transport, behind: Deliveries, blocking: bool
     ) -> Direct:
-        """Over the Redis of this URL. What it cannot do now goes through the API."""
+        """Make the parts for the Redis at this URL. While Redis cannot be used, calls go through the API."""
         redis = DirectRedis(url, transport=transport, token=options.token, blocking=blocking)
         return cls(
             redis=redis,

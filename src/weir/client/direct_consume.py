@@ -21,7 +21,7 @@ _STATUSES: dict[Verb, SettleStatus] = {Verb.ACK: "acked", Verb.NACK: "nacked", V
 
 
 class DirectDeliveries:
-    """`Deliveries` of one environment. Raises RedisAway where the API has to do it."""
+    """`Deliveries` of one environment. Raises RedisAway if the API has to do the work."""
 
     def __init__(self, redis: DirectRedis) -> None:
         self._redis = redis
@@ -29,7 +29,7 @@ class DirectDeliveries:
     async def pop(
         self, queue: str | None, *, limit: int, wait_ms: int, lease_ms: int | None, consumer: str | None
     ) -> list[ReceivedMessage]:
-        opened = await self._redis.usable()
+        opened = await self._redis.open_usable()
         with _translated(opened):
             if lease_ms is not None:
                 _check_lease(lease_ms)
@@ -43,13 +43,13 @@ class DirectDeliveries:
         return [to_received(delivery) for delivery in deliveries]
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        opened = await self._redis.usable()
+        opened = await self._redis.open_usable()
         with _translated(opened):
             done = await opened.broker.ack([_lease(opened, message) for message in messages])
         return ["lapsed" if one is Settlement.LAPSED else "acked" for one in done]
 
     async def settle(self, message: ReceivedMessage, request: SettleRequest) -> SettleStatus:
-        opened = await self._redis.usable()
+        opened = await self._redis.open_usable()
         with _translated(opened):
             if len(request.error.encode(errors="replace")) > MAX_ERROR_BYTES:
                 raise InvalidInput(f"the error has more than {MAX_ERROR_BYTES} bytes; shorten it")
@@ -72,11 +72,11 @@ class DirectDeliveries:
         return "dead" if done is Settlement.DEAD else _STATUSES[request.verb]
 
     async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
-        opened = await self._redis.usable()
+        opened = await self._redis.open_usable()
         with _translated(opened):
             _check_lease(lease_ms)
             lease = _lease(opened, message)
-            # By the clock that ends the lease, and asked before: it lasts at least so long.
+            # The clock of Redis ends the lease. It is read before the call, so the lease ends no earlier.
             now_ms = await opened.broker.now_ms(opened.shard)
             (done,) = await opened.broker.extend([lease], lease_ms=lease_ms)
             if done is not Settlement.DONE:
@@ -86,7 +86,7 @@ class DirectDeliveries:
 
 @contextmanager
 def _translated(opened: OpenedRedis) -> Iterator[None]:
-    """Let only errors of the client pass: those that the API would have answered with, and RedisAway."""
+    """Raise only errors of the client: the ApiError that the API would have caused, or RedisAway."""
     try:
         yield
     except WeirError as error:

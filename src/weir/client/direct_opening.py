@@ -22,18 +22,18 @@ from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 
 ANSWER_S = 1.0
-"""For one answer of Redis, and as long again for another try. Then the API is asked."""
+"""How long one answer of Redis may take. A second try may take as long again; then the API is asked."""
 AWAY_S = 1.0
-"""After a call that Redis did not answer, the API is asked for so long before Redis is tried again."""
+"""How long the API is asked instead after a call that Redis did not answer."""
 
 
 class RedisAway(Exception):
-    """Redis cannot be used now: the API has to do it."""
+    """Redis cannot be used now: the API has to do the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectOptions:
-    """What the API says about an environment."""
+    """What the API tells a client in direct mode about its environment."""
 
     environment: EnvironmentRef
     token_id: str
@@ -45,7 +45,7 @@ class DirectOptions:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> DirectOptions:
-        """The options in an answer; members that a newer API added are left out."""
+        """The options in an answer. Members that a newer API added are ignored."""
         environment = EnvironmentRef(
             **{name: document[name] for name in ("organization", "project", "environment")}
         )
@@ -72,11 +72,14 @@ class OpenedRedis:
         return self._away_until > 0 and time.monotonic() < self._away_until
 
     def note_away(self) -> None:
-        """Redis did not answer, or refused this client: do without it for a moment."""
+        """Do without Redis for a moment, because it did not answer or refused this client."""
         self._away_until = time.monotonic() + AWAY_S
 
     async def check(self) -> None:
-        """Before the first call: raise unless this is the Redis of the API."""
+        """Before the first call, check that this is the Redis of the API; ClientError if it is not.
+
+        If Redis does not answer, it is noted as away, and a later call checks again.
+        """
         if self.is_right or self.is_away:
             return
         try:
@@ -88,8 +91,9 @@ class OpenedRedis:
     async def aclose(self) -> None:
         """Let Redis forget the names of this client's calls, and close the connections."""
         slots = self.calls.take_free()
-        # Bytes of a call that was sent twice may still be on their way, and its slot must know that they are
-        # late. Such slots, and those of clients that crash, are forgotten after an hour without a call.
+        # If a call was sent twice, its bytes may still be on their way. Its slot must stay, so that Redis
+        # sees that they are late. Such slots, and the slots of clients that crash, are forgotten after an
+        # hour without a call.
         if slots and not self.broker.repeated and not self.is_away:
             try:
                 await self.broker.forget_calls(self.shard, slots, idle_ms=0)
@@ -107,35 +111,36 @@ class DirectRedis:
         self._token = token
         self._blocking = blocking
         self._opened: OpenedRedis | None = None
-        # Those who come while it is opened wait in line, and so keep their order.
+        # Callers that come while Redis is being opened wait in line, and so keep their order.
         self._opening = asyncio.Lock()
         self._opening_in_threads = threading.Lock()
 
     @property
     def blocking(self) -> bool:
-        """Whether nothing may suspend."""
+        """Whether coroutines must not suspend."""
         return self._blocking
 
-    async def opened(self) -> OpenedRedis:
+    async def open(self) -> OpenedRedis:
+        """The Redis, which is opened and checked at first use. It may be away."""
         opened = self._opened
         if opened is not None and (opened.is_right or opened.is_away) and not self._opening.locked():
             return opened
         if self._blocking:
             with self._opening_in_threads:
-                return await self._open()
+                return await self._open_and_check()
         async with self._opening:
-            return await self._open()
+            return await self._open_and_check()
 
-    async def _open(self) -> OpenedRedis:
+    async def _open_and_check(self) -> OpenedRedis:
         if self._opened is None:
             options = DirectOptions.of(await self._transport.send("GET", "/api/v1/direct"))
             self._opened = OpenedRedis(options, self._broker(options))
         await self._opened.check()
         return self._opened
 
-    async def usable(self) -> OpenedRedis:
-        """The same, but RedisAway if it cannot be used now."""
-        opened = await self.opened()
+    async def open_usable(self) -> OpenedRedis:
+        """The Redis as `open` returns it; RedisAway if it cannot be used now."""
+        opened = await self.open()
         if opened.is_away:
             raise RedisAway
         return opened
@@ -163,11 +168,11 @@ def _with_user(url: str, options: DirectOptions, token: str) -> str:
 
 
 async def _check_epoch(broker: RedisBroker, options: DirectOptions) -> None:
-    """Messages in another Redis would never be found."""
+    """ClientError if this is not the Redis of the API: messages in another Redis would never be found."""
     try:
         found = await broker.epoch()
     except Misconfigured as error:
-        # A user of a Redis before 7 cannot be given this key to read.
+        # Redis before version 7 cannot allow a user to read this key and not to write it.
         if error.extra.get("forbidden"):
             return
         raise

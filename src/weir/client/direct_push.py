@@ -1,7 +1,7 @@
 """Pushes of clients in direct mode, with the promises that the API keeps.
 
-Each push is a named call. One that is gated goes through the API, behind the operations that hold its gate.
-So does one that Redis does not answer, with the name of its call, so that it enters once.
+Each push is a named call. A gated push goes through the API, behind the operations that hold its gate. A push
+that Redis does not answer goes through the API too, with the name of its call, so that it takes effect once.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from weir.model.problem_documents import problem
 from weir.operations.gates import is_unknown
 
 MAX_CALL_BYTES = 1 << 20
-"""Bodies of one call, so that none holds Redis for long."""
+"""The most bytes of bodies in one call, so that no call holds Redis for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Redis neither took nor refused a message, or nobody knows: the API decides."""
+    """Redis neither took nor refused a message, or nobody knows whether it did: the API decides."""
 
     call: NamedCall | None = None
-    """The call of unknown outcome that it was in."""
+    """The call of unknown outcome that carried the message."""
     place: int = 0
+    """The index of the message in that call."""
 
 
 GATED = Undecided()
@@ -59,7 +60,7 @@ Item: TypeAlias = tuple[QueueRef, Parcel]
 class DirectPushes:
     """Puts messages into the queues of one environment.
 
-    Where there is an event loop, concurrent pushes share calls, as those over HTTP share requests.
+    In an event loop concurrent pushes share calls, as pushes over HTTP share requests.
     """
 
     def __init__(self, redis: DirectRedis, options: ClientOptions, transport: Transport) -> None:
@@ -69,7 +70,7 @@ class DirectPushes:
         self._shared: RequestCoalescer[Item, Answer] = RequestCoalescer(self._put_all, at_once=1)
 
     async def push(self, message: OutgoingMessage) -> PushResult:
-        """Push one message; the result may be a refusal. It is tried again as one over HTTP would be."""
+        """Push one message; the result may be a refusal. It is retried as a push over HTTP would be."""
         attempt = 1
         while True:
             result = await self._push_once(message)
@@ -82,7 +83,7 @@ class DirectPushes:
             attempt += 1
 
     async def _push_once(self, message: OutgoingMessage) -> PushResult:
-        opened = await self._redis.opened()
+        opened = await self._redis.open()
         if opened.is_away:
             return (await self._push_through_api([message]))[0]
         item = _item(opened, message)
@@ -95,8 +96,8 @@ class DirectPushes:
         return (await self._decide([message], [item], [answer]))[0]
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
-        """Push messages in order; there is a result for each."""
-        opened = await self._redis.opened()
+        """Push messages in order; returns a result per message."""
+        opened = await self._redis.open()
         parts, results = _Parts(opened, messages), _Results()
 
         def use_wait() -> None:
@@ -104,8 +105,8 @@ class DirectPushes:
             parts.prepare()
 
         while (part := parts.take()) is not None:
-            # Asked anew: a Redis that was away must be known to be the right one before it is used.
-            opened = await self._redis.opened()
+            # Asked for each part: a Redis that was away is checked to be the right one before it is used.
+            opened = await self._redis.open()
             if opened.is_away:
                 results.add(await self._push_through_api(part.messages))
                 continue
@@ -125,12 +126,12 @@ class DirectPushes:
                 results.add_later(parcels)
                 return
             answers = _read(queue, parcels, told)
-        # What is undecided goes through the API before the next part, which must not overtake it.
+        # Undecided messages go through the API now, because the next part must not overtake them.
         results.add(await self._decide(part.messages, part.items, answers))
 
     async def _put_all(self, items: Sequence[Item]) -> list[Answer]:
-        """One call per queue, one after the other."""
-        opened = await self._redis.opened()
+        """Put items into their queues with one call per queue, one call after the other."""
+        opened = await self._redis.open()
         if (only := _only_queue(items)) is not None:
             return await put(opened, only, [parcel for _, parcel in items])
         places: dict[QueueRef, list[int]] = {}
@@ -145,7 +146,7 @@ class DirectPushes:
     async def _decide(
         self, messages: Sequence[OutgoingMessage], items: Sequence[Item], answers: Sequence[Answer]
     ) -> list[PushResult]:
-        """The results of an attempt. What Redis did not decide, the API does."""
+        """The results of an attempt. The API decides about the messages that Redis left undecided."""
         results = [answer for answer in answers if isinstance(answer, PushResult)]
         if len(results) == len(answers):
             return results
@@ -162,12 +163,12 @@ class DirectPushes:
 
 
 async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> list[Answer]:
-    """Put messages into one queue, in a named call; an answer for each."""
+    """Put messages into one queue, in a named call; returns an answer per message."""
     return _read(queue, parcels, await _send(opened, queue, parcels))
 
 
 async def _send(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> bytes | list[Answer]:
-    """The script's letters; answers if there are none."""
+    """Send one call; returns the letters of the script's reply, or answers if there is no reply."""
     call = opened.calls.take()
     packed = [part for parcel in parcels for part in parcel[1:]]
     try:
@@ -193,14 +194,14 @@ def _read(queue: QueueRef, parcels: Sequence[Parcel], told: bytes | list[Answer]
 
 
 def _only_queue(items: Sequence[Item]) -> QueueRef | None:
-    """The queue of all of them; None if they are of several."""
+    """The queue of all items; None if they belong to several queues."""
     first = items[0][0]
     return first if all(queue is first for queue, _ in items) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one call carries, if it is all for one queue."""
+    """A part of a long list of messages. If all are for one queue, one call carries them."""
 
     messages: list[OutgoingMessage]
     items: list[Item]
@@ -211,7 +212,7 @@ class _Part:
 
 
 class _Results:
-    """The results of a long list. Those of an accepted part are made while Redis works on the next one."""
+    """The results of a long list. Results of an accepted part are made while Redis works on the next part."""
 
     def __init__(self) -> None:
         self._made: list[PushResult] = []
@@ -226,7 +227,7 @@ class _Results:
         self._accepted = accepted
 
     def make(self) -> None:
-        """Make those that were left for later."""
+        """Make the results that were left for later."""
         self._made += accepted_results(self._accepted)
         self._accepted = ()
 
@@ -243,7 +244,7 @@ class _Parts:
         self._next: _Part | Exception | None = None
 
     def prepare(self) -> None:
-        """Pack the next part, unless that is done. What goes wrong is raised when it is taken."""
+        """Pack the next part, unless it is packed already. An error is raised when the part is taken."""
         if self._next is None:
             try:
                 self._next = next(self._parts, None)

@@ -37,7 +37,7 @@ from weir.operations.model import key_reused, queue_full
 
 BINARY = "application/octet-stream"
 Parcel: TypeAlias = tuple[str, bytes, bytes]
-"""A message that is checked and packed: its id, what the script reads of it, and its body."""
+"""A message that is checked and packed: its id, the part that the script reads, and its body."""
 _BYTES = (bytes, bytearray, memoryview)
 _ACCEPTED, _DUPLICATE, _KEY_REUSED, _FULL = (
     ord(ENQUEUE_LETTERS[outcome])
@@ -110,7 +110,7 @@ def _pack_any(message: OutgoingMessage, options: DirectOptions) -> Parcel:
 
 
 def read_letters(queue: QueueRef, parcels: Sequence[Parcel], answer: bytes) -> list[PushResult | None]:
-    """What a call did with each message; None if it was gated."""
+    """The result of each message of a call; None for a gated message."""
     if is_accepted(parcels, answer):
         return list(accepted_results(parcels))
     count = len(parcels)
@@ -172,5 +172,5 @@ def to_api_error(error: WeirError) -> ApiError:
 
 
 def is_passing(error: WeirError) -> bool:
-    """Whether Redis did not answer, or refused this client; the API may do better."""
+    """Whether Redis did not answer, or refused this client: the API may still do the work."""
     return isinstance(error, BrokerUnavailable | Misconfigured)

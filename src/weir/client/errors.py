@@ -1,4 +1,7 @@
-"""The exceptions of the client. Any other exception of it is a bug."""
+"""The exceptions that the client raises because of the server or the network.
+
+For mistakes of the caller it raises Python's own, such as ValueError.
+"""
 
 from __future__ import annotations
 

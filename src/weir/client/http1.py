@@ -10,9 +10,9 @@ from typing import Protocol
 import httptools
 
 MAX_HEAD_BYTES = 64 << 10
-"""Status line and headers of an answer together."""
+"""The most bytes of an answer's status line and headers together."""
 MAX_ANSWER_BYTES = 16 << 20
-"""The body of an answer that hands out no messages."""
+"""The most bytes in the body of an answer that hands out no messages."""
 _ILLEGAL = re.compile(r"[\r\n\0]")
 
 
@@ -28,15 +28,15 @@ class ConnectionFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """What is asked; headers that every request has are the connections' own."""
+    """A request. The connections add the headers that every request has."""
 
     method: str
     path: str
     content: bytes | None = None
     most_bytes: int = MAX_ANSWER_BYTES
-    """A longer body of an answer is refused."""
+    """The answer is refused if its body is longer."""
     meanwhile: Callable[[], None] | None = None
-    """Work to do while the answer is on its way. Connections that cannot do it leave it."""
+    """Work to do while the answer is on its way. Some connections never call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Connections(Protocol):
 
 
 def head_of(headers: Mapping[str, str]) -> bytes:
-    """Headers as they stand in a request; one with a line break is refused."""
+    """Headers as the bytes of a request; ValueError if a header has a line break."""
     for name, value in headers.items():
         if _ILLEGAL.search(value):
             raise ValueError(f"the header `{name}` would hold a line break; take it out of the option")
@@ -70,7 +70,7 @@ def head_of(headers: Mapping[str, str]) -> bytes:
 
 
 def request_bytes(request: HttpRequest, *, prefix: str, head: bytes) -> bytes:
-    """One request; `prefix` is the path of the base URL, `head` the headers that every request has."""
+    """A request as bytes; `prefix` is the path of the base URL, `head` the headers that every request has."""
     line = f"{request.method} {prefix}{request.path} HTTP/1.1\r\n".encode("ascii")
     content = request.content
     if content is None:
@@ -81,7 +81,7 @@ def request_bytes(request: HttpRequest, *, prefix: str, head: bytes) -> bytes:
 
 
 class AnswerReader:
-    """Reads one answer from the bytes of a connection; interim answers (1xx) are passed over."""
+    """Reads one answer from the bytes of a connection, and skips interim answers (1xx)."""
 
     __slots__ = (
         "_body", "_done", "_head_bytes", "_headers", "_keeps_alive", "_most_bytes", "_parser", "_size",
@@ -111,7 +111,7 @@ class AnswerReader:
         return self._keeps_alive and not self._surplus
 
     def feed(self, data: bytes) -> HttpAnswer | None:
-        """Take bytes; the answer if it is complete with them."""
+        """Take bytes; returns the answer if they complete it."""
         if not self._status:
             self._head_bytes += len(data)
         try:
@@ -126,7 +126,7 @@ class AnswerReader:
         return self._answer() if self._done else None
 
     def end(self) -> HttpAnswer:
-        """The server closed the connection. That ends an answer that does not say how long it is."""
+        """Note that the server closed the connection. That completes an answer without a stated length."""
         names = {name.lower() for name, _ in self._headers}
         if not self._status or {b"content-length", b"transfer-encoding"} & names:
             raise ConnectionFailed("the server closed the connection before its answer was complete")
@@ -140,11 +140,11 @@ class AnswerReader:
 
     def _answer(self) -> HttpAnswer:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        # Only a refusal's headers are looked at.
+        # The client reads the headers of refusals only.
         headers = {} if 200 <= self._status < 300 else _decoded(self._headers)
         return HttpAnswer(status=self._status, headers=headers, body=body)
 
-    # What the parser calls.
+    # The parser calls the methods below.
 
     def on_message_begin(self) -> None:
         self._surplus = self._done
@@ -166,7 +166,7 @@ class AnswerReader:
     def on_message_complete(self) -> None:
         if self._status:
             self._done = True
-            # Known only now: the parser forgets it when it is done.
+            # Asked here, because the parser forgets it after this call.
             self._keeps_alive = bool(self._parser.should_keep_alive())
         else:
             self._headers.clear()

@@ -21,7 +21,7 @@ class HttpResponse(Protocol):
 
 
 class HttpClient(Protocol):
-    """What `http=` takes: `httpx2.AsyncClient`, or anything that sends requests like it."""
+    """The value of `http=`: an `httpx2.AsyncClient`, or anything that sends requests like it."""
 
     async def request(
         self, method: str, url: str, *, content: bytes | None, headers: dict[str, str], timeout: float
@@ -60,7 +60,7 @@ class HttpxConnections:
         await asyncio.sleep(seconds)
 
     async def aclose(self) -> None:
-        """Close it, unless the caller made it."""
+        """Close the HTTP client, unless the caller made it."""
         if self._is_own:
             await self._http.aclose()
 
@@ -73,5 +73,5 @@ def new_http_client() -> HttpClient:
 
 
 def is_of_the_network(error: Exception) -> bool:
-    """Whether a request got no answer. Told by name: the caller's library need not be httpx2."""
+    """Whether a request got no answer, by the name of the error: the caller's library need not be httpx2."""
     return isinstance(error, OSError) or any(one.__name__ == "TransportError" for one in type(error).__mro__)

@@ -21,7 +21,7 @@ LogReplayState: TypeAlias = Literal[
 ]
 _PAGE = 200
 _MOST_BYTES = 64 << 20
-"""A page has about 8 MiB of payloads and may end with a larger one; base64 takes a third more."""
+"""The most bytes of a page. It has about 8 MiB of payloads and a larger last one; base64 adds a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class LogMessage:
     ended_at: datetime
     kept_until: datetime
     left_out: bool
-    """Payload and headers are not in the log: the call that ended it ended too much at once."""
+    """Payload and headers are not in the log: the call that ended this message ended too much at once."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, queue: str) -> LogMessage:
@@ -91,7 +91,7 @@ class LogReplay:
     state: LogReplayState
     dry_run: bool
     expected: int
-    """At most so many messages are looked at."""
+    """The most messages that the replay will look at."""
     scanned: int
     matched: int
     done: int
@@ -105,7 +105,7 @@ class LogReplay:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing happens any more, unless somebody resumes it."""
+        """Whether the replay has ended. Somebody may resume it nevertheless."""
         return BulkActionState(self.state).over
 
     @classmethod
@@ -133,9 +133,10 @@ class AsyncLogs(AsyncLookups):
             print(message.number, message.payload)
         ```
 
-        - `start`, `end`: it ended at or after `start` and before `end`, times with a zone.
+        - `start`, `end`: only messages that ended at or after `start` and before `end`, times with a zone.
         - `key`: only messages with this key.
-        - `where`: CEL over a message. A message for which it has no answer is left out.
+        - `where`: only messages that this CEL expression is true for. If it fails for a message, that message
+          does not match.
         """
         asked = {"from": _moment(start, "start"), "to": _moment(end, "end"), "key": key, "where": where}
         cursor: str | None = None
@@ -172,17 +173,17 @@ class AsyncLogs(AsyncLookups):
         replay = await weir.log_replay(replay.id, wait=60)
         ```
 
-        - `into`: the queue that they are sent into; it may be their own.
+        - `into`: the queue that the messages are sent into; it may be their own.
         - `start`, `end`, `key`, `where`: which messages, as for `read_log`.
         - `everything`: must be true to replay the whole log.
         - `dry_run`: only count, and change nothing.
-        - `rate_per_s`: send at most so many per second; None for no limit.
-        - `canary`: send so many first and wait until each is acked or dead. The replay stops if a larger
-          share than `canary_tolerance` (0 by default) dies, or if some are undecided after `canary_patience`
-          (5 minutes by default).
+        - `rate_per_s`: the most messages to send per second; None for no limit.
+        - `canary`: how many to send first. The rest waits until each of them is acked or dead. The replay
+          stops if a larger share than `canary_tolerance` (0 by default) dies, or if some are undecided after
+          `canary_patience` (5 minutes by default).
 
-        Each request begins a replay, so it is not retried. After `Unreachable` it is open whether one began;
-        `weir dlq task list` tells.
+        Each request begins a replay, so it is not retried. After `Unreachable` a replay may have begun or
+        not; `weir dlq task list` shows it.
         """
         span = {"from_ms": _moment(start, "start"), "to_ms": _moment(end, "end")}
         options = {
@@ -199,7 +200,7 @@ class AsyncLogs(AsyncLookups):
         return LogReplay.of(await self._transport.send("POST", path, body=body, attempts=1))
 
     async def log_replay(self, replay_id: str, *, wait: Duration = 0) -> LogReplay:
-        """How far a replay from a log is; with `wait`, wait so long for its end.
+        """How far a replay from a log is. `wait` is how long to wait for its end.
 
         ```python
         replay = await weir.log_replay(replay_id, wait=60)

@@ -1,4 +1,4 @@
-"""What a client looks up by name: queues, messages and dead letters, as the server shows them."""
+"""Looks up queues, messages and dead letters, as the server shows them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AsyncLookups:
         print((await weir.message(taken.id))["state"])
         ```
 
-        The members are those of `GET /api/v1/messages/{message_id}`. Raises `ApiError` with the status 404 if
+        The members are as in `GET /api/v1/messages/{message_id}`. Raises `ApiError` with the status 404 if
         nothing is known about it.
         """
         return await self._transport.send("GET", message_path(message_id))
@@ -71,7 +71,7 @@ class AsyncLookups:
         letter = await weir.dead_letter(message_id, queue="orders")
         ```
 
-        The members are those of `GET /api/v1/dlq/letters/{letter_id}`. A message becomes a dead letter about
+        The members are as in `GET /api/v1/dlq/letters/{letter_id}`. A message becomes a dead letter about
         a second after its death. Until then this raises `ApiError` with the status 404.
         """
         path = f"/api/v1/dlq/letters/{quote(message_id, safe='')}?queue={quote(queue, safe='')}"

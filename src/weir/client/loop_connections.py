@@ -1,4 +1,4 @@
-"""Connections of an event loop: a protocol on its transport, without streams or tasks in between."""
+"""Connections of an event loop: a protocol on its transport, without streams or asyncio tasks in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weir.client.http1 import (
 )
 
 MAX_CONNECTIONS = 100
-"""Open at once; more requests wait for one of them."""
+"""The most connections that are open at once. Further requests wait for one of them."""
 IDLE_S = 15.0
 """Idle connections are closed after this long. The server closes them after 30 s."""
 
@@ -46,7 +46,7 @@ class _LoopConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._reader is None:
-            # Nobody asked. Whatever it is, the next answer could not be told from it.
+            # No answer is due. These bytes could not be told from the next answer.
             self.abort()
             return
         try:
@@ -77,7 +77,7 @@ class _LoopConnection(asyncio.Protocol):
         if self._transport.get_extra_info("ssl_object") is None:
             self._transport.close()
         else:
-            # A polite end of TLS takes a round trip, which a loop that is about to end would cut off.
+            # Closing TLS properly takes a round trip, which a loop that is about to end would cut off.
             self._transport.abort()
 
     def _finish(self, answer: HttpAnswer) -> None:
@@ -128,7 +128,7 @@ class LoopConnections:
                 request.meanwhile()
             answer = await waiting
         except BaseException:
-            # Cancelled or out of time: an answer that comes later must not meet another request.
+            # Cancelled or out of time: a late answer must not be taken for the answer to another request.
             connection.abort()
             raise
         if connection.is_open:
@@ -153,12 +153,12 @@ class LoopConnections:
             raise RuntimeError("the client is closed; make a new one")
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Connections of a loop that ended cannot be used, nor closed.
+            # Connections of a loop that ended can be neither used nor closed.
             self._loop, self._idle = loop, {}
             self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
     def _take_idle(self, base_url: str) -> _LoopConnection | None:
-        """The connection that was used last; those that are too old are closed."""
+        """Take the connection that was used last. Connections that were idle for too long are closed."""
         idle = self._idle.get(base_url, [])
         while idle:
             connection = idle.pop()

@@ -16,11 +16,11 @@ class MessageOutcome:
     """How a message ended, or where it is.
 
     - `queued`: the push itself waits in an operation.
-    - `waiting`, `running`: it has not ended. `progress` is what its handler told last.
-    - `done`: `result` is what was given with the ack, None if nothing.
+    - `waiting`, `running`: it has not ended. `progress` is the value that its handler told last.
+    - `done`: `result` is the value that was given with the ack, or None.
     - `dead`: `error` says why. `cancelled`: somebody cancelled it.
-    - `gone`: it ended, and nothing is recorded. So ends a message that was acked without a result, unless a
-      worker recorded its attempt.
+    - `gone`: it ended, and nothing is recorded. A message that is acked without a result ends like this,
+      unless a worker recorded its attempt.
 
     ```python
     outcome = weir.outcome(message_id, wait=10)
@@ -35,7 +35,7 @@ class MessageOutcome:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will happen to it any more, unless a dead one is redriven."""
+        """Whether nothing will happen to the message any more, unless it is dead and somebody redrives it."""
         return self.status in ("done", "dead", "cancelled", "gone")
 
     @classmethod

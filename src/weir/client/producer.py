@@ -29,7 +29,7 @@ class Producer:
     - `max_batch`: the most messages in one request.
     - `linger`: how long a message waits for others to join it.
     - `max_waiting`: the most messages without an answer. Beyond it `push` waits and `submit` raises
-    `ProducerFull`.
+      `ProducerFull`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Producer:
         ttl: Duration | None = None,
         idempotency_key: str | None = None,
     ) -> PushResult:
-        """Put one message into a queue and wait for the answer. The arguments are those of `AsyncWeir.push`.
+        """Put one message into a queue and wait for the answer. `AsyncWeir.push` explains the arguments.
 
         ```python
         async with Producer(weir) as producer:
@@ -110,7 +110,7 @@ class Producer:
         ttl: Duration | None = None,
         idempotency_key: str | None = None,
     ) -> asyncio.Future[PushResult]:
-        """Put one message into a queue; the future gets the answer. Arguments are those of `AsyncWeir.push`.
+        """Put one message into a queue; the future gets the answer. `AsyncWeir.push` explains the arguments.
 
         ```python
         async with Producer(weir) as producer:

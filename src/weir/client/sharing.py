@@ -1,8 +1,8 @@
-"""Concurrent callers of one client share requests: what arrives while one is on its way goes with the next.
+"""Concurrent callers of one client share requests: items that come while one is on its way share the next.
 
-Nobody waits for others to come, so a caller alone sends at once and alone. One shared request is on its way
-at a time, so items are sent in the order in which they came. An item that makes trouble leaves: its caller
-sends it alone, and gets the retries and the error that it would have got alone.
+No caller waits for others to come: a single caller sends its item at once and alone. One shared request is on
+its way at a time, so items are sent in the order in which they came. An item that makes trouble leaves the
+shared request: its caller sends it alone, with the retries and the error that it would have got alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weir.errors import QueueFull
 from weir.model.limits import MAX_BATCH
 
 MAX_SHARED_BYTES = 512 << 10
-"""Of one request's items. The API takes 1 MiB by default."""
+"""The most bytes of items in one request. The API takes 1 MiB by default."""
 _POINTER = re.compile(r"#/\w+/(\d+)")
 
 
@@ -56,9 +56,9 @@ class _Sharers:
 
 
 class LoneRequests:
-    """Sends each item in a request of its own: `{member: [item]}` goes, `{"items": [answer]}` comes.
+    """Sends each item in a request of its own: it sends `{member: [item]}` and gets `{"items": [answer]}`.
 
-    `alone_path` is where a single item goes as it is, and its answer comes as it is.
+    With `alone_path`, a single item and its answer go without the lists around them, over that path.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LoneRequests:
         return b"".join((self._opening, b",".join(items), b"]}"))
 
     async def aclose(self) -> None:
-        """Nothing of it outlives its callers."""
+        """Do nothing: no request outlives its caller."""
 
 
 class SharedRequests(LoneRequests):
@@ -102,7 +102,7 @@ class SharedRequests(LoneRequests):
         self._sender: asyncio.Task[None] | None = None
 
     async def ask(self, item: bytes) -> dict[str, Any]:
-        """The answer for one item of JSON. Raises what it would raise alone."""
+        """The answer for one item of JSON. Raises the error that the item would have got alone."""
         if self._busy:
             return await self._ask_with_others(item)
         self._busy = True
@@ -113,7 +113,7 @@ class SharedRequests(LoneRequests):
                 raise
         finally:
             self._send_next()
-        # A full queue is tried again aside: others need not wait for it.
+        # The queue is full. This item is tried again alone, so that others need not wait for it.
         return await self._ask_alone(item)
 
     async def _ask_with_others(self, item: bytes) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class SharedRequests(LoneRequests):
             raise
 
     async def aclose(self) -> None:
-        """Give up the request that is on its way, and those that wait for the next one."""
+        """Give up the request that is on its way, and the items that wait for the next one."""
         closed = Unreachable("the client was closed before the answer came")
         left, self._waiting = self._waiting, []
         _fail(left, closed)
@@ -137,8 +137,8 @@ class SharedRequests(LoneRequests):
             await asyncio.wait([self._sender])
 
     def _leave(self, entry: _Entry) -> None:
-        """A caller was cancelled. A request that nobody waits for any more is given up."""
-        # One that was answered in the same moment has left already, and another request may be on its way.
+        """Note that a caller was cancelled. Give up its request if nobody waits for it any more."""
+        # If the entry was answered at the same moment, another request may be on its way by now.
         if entry.sharers is None or not entry.answer.cancelled():
             return
         entry.sharers.waiting -= 1
@@ -146,7 +146,7 @@ class SharedRequests(LoneRequests):
             self._sender.cancel()
 
     def _send_next(self) -> None:
-        """After a request: the next one, with everything that waits."""
+        """After a request has ended, send the next one with the items that wait."""
         self._waiting = [entry for entry in self._waiting if not entry.answer.done()]
         self._busy = bool(self._waiting)
         if self._busy:
@@ -154,7 +154,7 @@ class SharedRequests(LoneRequests):
             self._sender = asyncio.get_running_loop().create_task(self._send(sharers))
 
     def _take_batch(self) -> list[_Entry]:
-        """What waits, from the front, as far as one request may go."""
+        """Take the first waiting entries, as many as one request may carry."""
         size = count = 0
         for entry in self._waiting[:MAX_BATCH]:
             size += len(entry.item)
@@ -176,11 +176,11 @@ class SharedRequests(LoneRequests):
             self._send_next()
 
     async def _send_part(self, entries: Sequence[_Entry]) -> list[Sequence[_Entry]]:
-        """One request for these entries; returns what of them is to be sent again, in order."""
+        """Send one request for these entries; returns the parts of them to send again, in order."""
         sent: list[_Entry] = []
 
         def content() -> bytes:
-            # Made for each try: an item whose caller was cancelled meanwhile is not sent again.
+            # Made for each try: an item whose caller was cancelled since the last try is not sent again.
             sent[:] = [entry for entry in entries if not entry.answer.done()]
             if not sent:
                 raise _NobodyWaits
@@ -214,7 +214,7 @@ class SharedRequests(LoneRequests):
         return worth_retrying(int(problem.get("status", 0)), self._options)
 
     def _parts_after(self, error: ApiError, sent: Sequence[_Entry]) -> list[Sequence[_Entry]]:
-        """What to do about a refusal of the whole request, which may be the fault of single items."""
+        """Handle a refusal of the whole request, which single items may have caused; returns new parts."""
         if self._may_pass(error):
             _send_alone(sent)
             return []
@@ -229,7 +229,7 @@ class SharedRequests(LoneRequests):
             middle = len(sent) // 2
             return [sent[:middle], sent[middle:]]
         if error.can_pass:
-            # It was tried again already, all together.
+            # The whole request was tried again already.
             _fail(sent, error)
         else:
             # Every item was refused, each for a reason of its own.
@@ -237,17 +237,20 @@ class SharedRequests(LoneRequests):
         return []
 
     def _may_pass(self, error: ApiError) -> bool:
-        """Whether the trouble is that of single items, and each of them is to be tried again."""
+        """Whether single queues caused the refusal, and each item is to be tried again."""
         return error.code in _OF_ONE_QUEUE and self._options.retry_attempts > 1
 
 
 _OF_ONE_QUEUE = (QueueFull.code,)
+"""Codes of refusals that the queue of an item causes. Items of other queues may succeed."""
 _OF_THE_CALLER = (401, 403)
+"""Statuses of refusals that every item would get, because they are about the token."""
 _OF_THE_BODY = (400, 413, 422)
+"""Statuses of refusals that a single bad item may have caused."""
 
 
 def _pointed_at(error: ApiError) -> int | None:
-    """The place of the item that a refusal names."""
+    """The index of the item that a refusal names; None if it names no item."""
     for place in error.problem.get("errors", ()):
         found = _POINTER.match(str(place.get("pointer", "")))
         if found is not None:
@@ -268,7 +271,7 @@ def _fail(entries: Sequence[_Entry], error: Exception) -> None:
 
 
 def _another(error: Exception) -> Exception:
-    """An error of its own for each caller: they add their tracebacks to it."""
+    """A copy of the error, so that each caller has its own: raising an error adds a traceback to it."""
     if isinstance(error, ApiError):
         return ApiError(error.status, error.problem, retry_after=error.retry_after)
     return Unreachable(str(error)) if isinstance(error, ClientError) else error

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _BlockingWeir(AsyncWeir):
-    """Its coroutines never suspend: they wait in system calls."""
+    """An `AsyncWeir` whose coroutines never suspend: they wait in system calls."""
 
     _requests: ClassVar[type[LoneRequests]] = LoneRequests
     _blocks: ClassVar[bool] = True
@@ -69,7 +69,7 @@ def _close_blocking(client: AsyncWeir) -> None:
 
 
 class Weir(BlockingLogs):
-    """A client of Weir that blocks. Options and methods are those of `AsyncWeir`.
+    """A client of Weir that blocks. It has the options and the methods of `AsyncWeir`.
 
     ```python
     with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
@@ -121,7 +121,7 @@ class Weir(BlockingLogs):
         )
         self._thread = None if blocks else LoopThread()
         self._closed = False
-        # In direct mode one that is never closed leaves no names of calls behind in Redis either.
+        # In direct mode a client that is never closed must not leave names of calls in Redis either.
         self._finalizer = (
             weakref.finalize(self, _close_blocking, self._client) if blocks and urls.redis else None
         )
@@ -426,10 +426,10 @@ class Weir(BlockingLogs):
         return self._run(self._client.queue(name))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for work of the client."""
+        """Run a coroutine of the client, and wait for its result."""
         return run_blocking(coroutine) if self._thread is None else self._thread.run(coroutine)
 
 
 def run_with(weir: Weir, work: Callable[[AsyncWeir], Coroutine[Any, Any, T]]) -> T:
-    """Wait for work that is written for `AsyncWeir`, with the connections of a client that blocks."""
+    """Run code that is written for `AsyncWeir`, over the connections of a client that blocks."""
     return weir._run(work(weir._client))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 TraceModeName = Literal["link", "child"]
-"""Whether a handler begins a trace that links to the one of its message, or belongs to that one."""
+"""Whether a handler begins a trace that links to its message's trace, or is a child in that trace."""
 
 SYSTEM = "weir"
 DURATION = "messaging.client.operation.duration"
@@ -20,7 +20,7 @@ PROCESSED = "messaging.process.duration"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 MAX_LINKS = 128
-"""The links that a span keeps by default."""
+"""The most links that a span keeps by default."""
 NO_HEADERS: Mapping[str, str] = {}
 
 _TYPES = {"send": "send", "receive": "receive", "ack": "settle", "nack": "settle", "process": "process"}
@@ -54,7 +54,7 @@ class OpenTelemetry:
 
         self._trace = trace
         self._inject = propagate.inject
-        # From nothing: headers without a trace must not name the span that runs now.
+        # From an empty context: headers without a trace must not lead to the span that runs now.
         self._extract = partial(propagate.extract, context=Context())
         self._tracer = trace.get_tracer("weir.client")
         meter = metrics.get_meter("weir.client")
@@ -105,7 +105,7 @@ class OpenTelemetry:
                     self._sent.add(messages, attributes)
 
     def note_consumed(self, origins: Sequence[Mapping[str, str]], *, queue: str | None) -> None:
-        """Count the messages of the `receive` that runs, and link to what made them, by their headers."""
+        """Count the messages of the `receive` that runs, and link its span to the spans in their headers."""
         if origins:
             self._consumed.add(len(origins), _attributes("receive", queue))
         span = self._trace.get_current_span()

@@ -27,7 +27,7 @@ Content = Callable[[], bytes]
 
 
 def loop_connections(options: ClientOptions, http: HttpClient | None = None) -> Connections:
-    """Connections for an event loop: the caller's, or lean ones where these are enough."""
+    """Connections for an event loop: of the caller's HTTP client, or lean ones where these are enough."""
     lean = None if http is not None else lean_base_urls(options.base_urls)
     if lean is None:
         return HttpxConnections(http, common_headers(options))
@@ -35,7 +35,7 @@ def loop_connections(options: ClientOptions, http: HttpClient | None = None) -> 
 
 
 class Transport:
-    """Sends to the base URL that answered last, and to the next one when it does not answer."""
+    """Sends to the base URL that answered last, and to the next one if that one does not answer."""
 
     def __init__(self, options: ClientOptions, *, connections: Connections | None = None) -> None:
         self._options = options
@@ -57,9 +57,9 @@ class Transport:
     ) -> dict[str, Any]:
         """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
 
-        A body is encoded here; `content` makes bytes that are encoded already, or other ones for each try.
+        `body` is a value to encode. `content` replaces it: it makes the encoded bytes anew for each try.
         `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
-        in `final` are raised at once. `attempts` is the number of tries, if it is not that of the options.
+        in `final` are raised at once. `attempts` is the number of tries; by default the options say it.
         """
         attempts = self._options.retry_attempts if attempts is None else attempts
         encoded = None if body is None else encode_quickly(body)

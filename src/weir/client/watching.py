@@ -17,7 +17,7 @@ from weir.client.outcomes import MessageOutcome
 from weir.client.retry import pause_s, retry_after_s, worth_retrying
 from weir.client.transport import common_headers
 
-# The server says something at least every 5 s; a stream that is silent for longer is broken.
+# The server sends something at least every 5 s, so a stream that is silent for this long is broken.
 SILENT_S = 20.0
 _PREFIX = "data: "
 
@@ -65,7 +65,7 @@ class OutcomeStream:
                 "GET", self._base_url + self._path, headers=common_headers(self._options), timeout=SILENT_S
             ) as response:
                 if response.status_code != 200:
-                    await self._refused(response)
+                    await self._raise_or_pause(response)
                     return
                 async for line in response.aiter_lines():
                     if line.startswith(_PREFIX):
@@ -75,8 +75,8 @@ class OutcomeStream:
                 raise
             self._broke = str(error) or type(error).__name__
 
-    async def _refused(self, response: Any) -> None:
-        """Raise what the server said, unless another try is worth it."""
+    async def _raise_or_pause(self, response: Any) -> None:
+        """Raise the refusal of the server; if it is worth another try, pause instead."""
         body = await response.aread()
         try:
             problem = json.loads(body)

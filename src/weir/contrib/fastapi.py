@@ -1,4 +1,4 @@
-"""Weir in a FastAPI application: a client that is opened and closed with it, and a dependency that gives it.
+"""Weir in a FastAPI application: a client that lives as long as the application, and a dependency for routes.
 
 ```python
 from weir import App
@@ -42,8 +42,8 @@ def weir_lifespan(*apps: App, inner: Lifespan | None = None) -> Lifespan:
     api = FastAPI(lifespan=weir_lifespan(tasks))
     ```
 
-    - `apps`: the apps of tasks that the application pushes. The client goes to the API of the first; without
-      one, to that of `WEIR_URL` and `WEIR_TOKEN`, or to the Weir that serves the data directory.
+    - `apps`: the apps of tasks that the application pushes. The client uses the API of the first app. Without
+      an app it uses `WEIR_URL` and `WEIR_TOKEN`, or the Weir that serves the data directory.
     - `inner`: a lifespan of your own, which begins after this one and ends before it.
     """
 
@@ -81,7 +81,7 @@ async def weir_ready(weir: WeirDependency) -> dict[str, str]:
     ```
     """
     try:
-        # One try and its retries: a probe waits for neither.
+        # Shorter than the client's own timeout and retries, because a probe does not wait that long.
         async with asyncio.timeout(READY_S):
             await weir.ping()
     except (ClientError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""How the outbox is: how many messages wait in it, since when, and how many can never be pushed."""
+"""The figures of an outbox: how many messages wait in it, since when, and how many can never be pushed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.errors import Unavailable
 from weir.outbox.transactional_push import SQL
 
 ANSWER_S = 30.0
-"""Counting reads the whole table."""
+"""How long counting may take. It reads the whole table."""
 
 
 async def outbox_figures(database: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import psycopg
 from weir.errors import Unavailable
 
 ANSWER_S = 30.0
-"""Creating an index waits for transactions that write to the table."""
+"""How long it may take. Creating an index waits for transactions that write to the table."""
 _LOCK = "SELECT pg_advisory_xact_lock(1466526066, 256)"
-"""Beyond the stripes, so that it waits for no push."""
+"""The lock of migrations. Pushes lock the stripes 0 to 255 of this class, so neither waits for the other."""
 
 
 async def migrate(database: str) -> None:

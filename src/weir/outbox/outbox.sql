@@ -12,7 +12,7 @@ VALUES (CAST(%(id)s AS uuid), %(queue)s, %(key)s, %(payload)s, %(is_json)s, %(he
 SELECT queue, payload, headers FROM weir_outbox.messages WHERE id = CAST(%(id)s AS uuid)
 
 -- name: take_part
--- Take a part of the stripes for this session, unless another relay has it.
+-- Take a part of the stripes for this session, unless another relay has it. Only relays use this class of locks.
 SELECT pg_try_advisory_lock(1466526067, %(part)s::int) AS taken
 
 -- name: parts_waiting
@@ -43,7 +43,7 @@ ORDER BY position
 DELETE FROM weir_outbox.messages WHERE id = ANY(%(ids)s::uuid[])
 
 -- name: fail
--- Set a message aside that can never be pushed.
+-- Set aside a message that can never be pushed.
 UPDATE weir_outbox.messages SET failed_at = clock_timestamp(), problem = %(problem)s WHERE id = %(id)s
 
 -- name: figures

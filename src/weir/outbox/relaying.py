@@ -1,12 +1,13 @@
 """Moves messages from the outbox into their queues: in order, each once, whatever dies on the way.
 
 The stripes of the outbox are divided into `PARTS`, and a part belongs to one relay at a time, by a lock of
-its session. Within a part a batch goes out in the order of the positions and is deleted when every message in
-it was answered; then comes the next. A relay that dies between the two leaves the batch to the next one,
-which pushes it again under the same idempotency keys. A request of the dead one that arrives late carries the
-same messages in the same order, so it changes nothing.
+its session. Within a part a batch goes out in the order of the positions. When the batch is answered, the
+messages that are in their queues are deleted, and the next batch follows. If a relay dies in between, the
+next relay pushes the batch again, under the same idempotency keys. If a request of the dead relay arrives
+late, it carries the same messages in the same order, so it changes nothing.
 
-A queue that refuses (it is full, or does not exist) is held for a while: nothing goes to it, others go on.
+A queue that refuses (it is full, or does not exist) is held for a while: it gets no messages, and other
+queues go on.
 
 The table is polled. A NOTIFY for each commit would make all commits of the database wait for one lock.
 """
@@ -36,22 +37,22 @@ log = logging.getLogger("weir.outbox")
 
 Row = dict[str, Any]
 PARTS = 8
-"""As many batches go out at once. The index of the table is made for this number."""
+"""How many batches go out at once. The index and the queries, with `stripe & 7`, are made for this number."""
 POLL_S = 0.05
 TAKE_PARTS_EVERY_S = 1.0
-"""How often a relay looks for parts of one that ended."""
+"""How often a relay looks for parts of a relay that ended."""
 MAX_BYTES = 512 << 10
-"""Of payloads and headers in one request; one message may be larger. The API takes 1 MiB."""
+"""A batch takes messages until their payloads and headers have so many bytes. The API takes 1 MiB."""
 ANSWER_S = 10.0
-"""For one statement."""
+"""How long one statement may take."""
 PUSH_S = 120.0
-"""For one request with all its tries."""
+"""How long the push of a batch may take, with all its tries."""
 RECONNECT = Backoff(first_s=0.2, longest_s=10.0)
 HOLD = Backoff(first_s=0.5, longest_s=30.0)
 _UNFIT = (400, 413, 422)
-"""A request that can never be taken as it is, because of one of its messages."""
+"""Statuses of a request that can never succeed as it is, because of one of its messages."""
 _NEVER = frozenset({"key_reused", "invalid_input", "malformed", "too_large"})
-"""Problems of a message that do not pass."""
+"""Codes of problems that a message keeps, however often it is tried."""
 
 
 async def relay(database: str, weir: AsyncWeir) -> None:
@@ -62,7 +63,8 @@ async def relay(database: str, weir: AsyncWeir) -> None:
         await outbox.relay("postgresql://…", weir)
     ```
 
-    Any number of relays may run; one works, and the others take over when it ends.
+    Any number of relays may run. Each part of the outbox belongs to one of them, and the others take over its
+    parts when it ends.
     """
     failures = 0
     while True:
@@ -77,7 +79,7 @@ async def relay(database: str, weir: AsyncWeir) -> None:
 
 
 def _first_words(errors: BaseExceptionGroup[BaseException]) -> str:
-    """What the first of some errors says."""
+    """The text of the first error in a group."""
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -85,7 +87,7 @@ def _first_words(errors: BaseExceptionGroup[BaseException]) -> str:
 
 
 class _Session:
-    """One connection, whose session holds the locks of the parts. Every wait for it ends."""
+    """One connection, whose session holds the locks of the parts. Every wait for the server has a limit."""
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -97,7 +99,7 @@ class _Session:
             row_factory=dict_row,
             connect_timeout=5,
             application_name="weir-outbox-relay",
-            # A server that vanished is noticed while nothing is asked of it.
+            # So a server that vanished is noticed even while no statement runs.
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
@@ -105,7 +107,7 @@ class _Session:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Without a word to the server, which may hang.
+        # Close without telling the server, which may hang.
         self._connection.pgconn.finish()
         with suppress(psycopg.Error):
             await self._connection.close()
@@ -123,7 +125,7 @@ class _Relay:
         self._session = session
         self._weir = weir
         self._parts: dict[int, asyncio.Event] = {}
-        """The parts that this session has, each with the event that it has messages."""
+        """The parts that this session has, each with an event that is set while it has messages."""
         self._held = _HeldQueues()
 
     async def run(self) -> None:
@@ -138,7 +140,7 @@ class _Relay:
                     await asyncio.sleep(POLL_S)
 
     async def _take_parts(self) -> list[int]:
-        """The parts that became this session's now."""
+        """Take the parts that no other relay has; returns the new ones."""
         taken = []
         for part in range(PARTS):
             if part not in self._parts:
@@ -161,7 +163,7 @@ class _Relay:
                 self._parts[part].clear()
 
     async def _relay_batch(self, part: int) -> bool:
-        """Relay the first messages of a part; whether there may be more now."""
+        """Relay the first messages of a part; returns whether there may be more now."""
         rows = await self._session.fetch(
             SQL["next_messages"], part=part, held=self._held.names(), limit=MAX_BATCH, max_bytes=MAX_BYTES
         )
@@ -173,7 +175,7 @@ class _Relay:
         return len(done) == len(rows)
 
     async def _push(self, rows: Sequence[Row]) -> list[str]:
-        """Push messages; the ids of those that are in their queues."""
+        """Push messages; returns the ids of the messages that are in their queues."""
         try:
             async with asyncio.timeout(PUSH_S):
                 results = await self._weir.push_many([_message(row) for row in rows])
@@ -188,13 +190,13 @@ class _Relay:
         return await self._sort(rows, results)
 
     async def _push_apart(self, rows: Sequence[Row], error: ApiError) -> list[str]:
-        """Push the two halves, to find the message for which the API refused all of them."""
+        """Push the two halves, to find the message that made the API refuse all of them."""
         if len(rows) == 1:
             await self._fail(rows[0], str(error))
             return []
         middle = len(rows) // 2
         first = await self._push(rows[:middle])
-        # Behind one that must wait, nothing of its queue may go out.
+        # If a message of the first half must wait, no later message of its queue may go out.
         names = self._held.names()
         return first + await self._push([row for row in rows[middle:] if row["queue"] not in names])
 
@@ -223,14 +225,14 @@ class _Relay:
 
 
 class _HeldQueues:
-    """Queues to which nothing goes for a while, each with a pause that grows."""
+    """Queues that get no messages for a while. The pause of a queue grows with each failure."""
 
     def __init__(self) -> None:
         self._until_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}
 
     def hold(self, queue: str) -> float | None:
-        """Hold a queue; for how long, or None if it is held already."""
+        """Hold a queue; returns for how long, or None if it is held already."""
         now_s = time.monotonic()
         if self._until_s.get(queue, 0.0) > now_s:
             return None
@@ -240,7 +242,7 @@ class _HeldQueues:
         return pause_s
 
     def release(self, queue: str) -> None:
-        """Forget the failures of a queue that takes messages. Its pause lasts to its end."""
+        """Forget the failures of a queue that takes messages. A pause that began lasts to its end."""
         self._failures.pop(queue, None)
 
     def names(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""One row of the outbox: what a push says, checked before it enters the user's transaction.
+"""One row of the outbox: a push, checked before it enters the user's transaction.
 
-The limits are those of a push over HTTP. What fits here is taken by the API, so a message does not fail after
-its transaction committed.
+A push over HTTP has the same limits. The API takes every message that passes here, so a message does not fail
+after its transaction committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weir.model.parents import chained_headers
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | list[Any] | tuple[Any, ...] | None
 """Bytes, which are sent unchanged, or a value that is sent as JSON."""
 MAX_OUTBOX_PAYLOAD = 640 << 10
-"""In base64, with headers, it fits into a request of 1 MiB, the API's default limit."""
+"""The most bytes of a payload. In base64, with headers, it fits into 1 MiB, the API's default limit."""
 
 
 def outbox_row(
@@ -64,7 +64,7 @@ def outbox_row(
 
 
 def _with_parent(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers with the message that is worked on, if a handler runs and there is room."""
+    """The headers with the id of the message that is worked on, if a handler runs and the id fits."""
     chained = chained_headers()
     both = {**headers, **chained}
     return both if chained and headers_fit(both) else headers
@@ -88,6 +88,6 @@ def _plain(value: object) -> object:
 
 
 def _refuse_nul(*texts: str | None) -> None:
-    """PostgreSQL's texts hold no NUL; names hold no control characters anyway."""
+    """Refuse a NUL character, which PostgreSQL cannot store in a text."""
     if any("\x00" in text for text in texts if text):
         raise InvalidInput("a name holds a NUL character; remove it")

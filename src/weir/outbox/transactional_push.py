@@ -1,6 +1,6 @@
 """Writes a message into the outbox, inside whatever transaction the given connection is in.
 
-The connection is recognized by the library that its class comes from, so that none of them must be installed.
+The connection is recognized by the library that its class comes from, so none of the libraries is required.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def push(
     - `payload`: bytes go as they are; any other value goes as JSON.
     - `key`: messages of one queue with the same key are relayed in the order in which their transactions
       committed.
-    - `delay`: how long it may not be taken, from now, in seconds or as a `timedelta`.
+    - `delay`: how long from now the message cannot be taken, in seconds or as a `timedelta`.
     - `headers`, `priority`, `idempotency_key`: as in `Weir.push`.
 
     Raises `InvalidInput` or `TooLarge` if no queue could take the message, before anything is written.
@@ -86,7 +86,7 @@ async def apush(
     priority: int | None = None,
     idempotency_key: str | None = None,
 ) -> str:
-    """The same as `push` for a psycopg `AsyncConnection` or a SQLAlchemy `AsyncSession` or `AsyncConnection`.
+    """`push` for a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection`.
 
     ```python
     async with await psycopg.AsyncConnection.connect(url) as connection:
@@ -136,12 +136,12 @@ def _dialect(connection: Any) -> str:
 def _sqlalchemy_text(dialect: str) -> Any:
     if dialect != "postgresql":
         raise InvalidInput(f"the outbox is for PostgreSQL; this connection speaks to `{dialect}`")
-    # Its own placeholders, so that every driver of PostgreSQL is served.
+    # With SQLAlchemy's placeholders, because they work with every driver of PostgreSQL.
     return import_module("sqlalchemy").text(_PARAMETER.sub(r":\1", _ADD))
 
 
 def push_through_django(connection: Any, row: Mapping[str, object]) -> None:
-    """Write a row with a connection of Django, or with the one of that name in `DATABASES`."""
+    """Write a row with a connection of Django, which may be given by its name in `DATABASES`."""
     if isinstance(connection, str):
         connection = import_module("django.db").connections[connection]
     if connection.vendor != "postgresql":

@@ -1,4 +1,4 @@
-"""Which ticks of a schedule go out now, and which do not. Pure."""
+"""Decides which ticks of a schedule go out now, and which do not. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weir.spec.ir import MissedTicks
 from weir.spec.timing import newest_ticks
 
 IN_TIME_MS = MINUTE_MS
-"""A tick that is decided later than this was missed. Another process takes over from one that died within a
-second or two, and from one that froze within half of this."""
+"""A tick that is decided later than this was missed. If a process dies, another one takes over within a
+second or two; if it freezes, within half of this time."""
 MAX_CATCH_UP = 1_000
-"""Of more missed ticks the oldest are skipped, whatever `missed` says."""
+"""The most due ticks that are looked at. Older ones are skipped, whatever `missed` says."""
 MAX_AT_ONCE = 100
-"""Ticks of one schedule that go out in one round; the next round goes on."""
+"""The most ticks of one schedule that go out in one round. The next round goes on."""
 MISSED = "missed: nothing ran for more than " + duration(IN_TIME_MS)
 
 
@@ -41,7 +41,7 @@ class DecidedTicks:
 
 
 def decide_ticks(schedule: Schedule, *, now_ms: int) -> DecidedTicks:
-    """Sort the ticks that are due into those that go out and those that were missed."""
+    """Divide the due ticks into ticks that go out and ticks that were missed."""
     due, _ = newest_ticks(
         schedule.spec.timing, after_ms=schedule.last_tick_ms, until_ms=now_ms, limit=MAX_CATCH_UP + 1
     )
@@ -63,13 +63,13 @@ def _kept(schedule: Schedule, due: Sequence[int], *, now_ms: int) -> list[int]:
         case MissedTicks.LAST:
             return in_time or [due[-1]]
         case MissedTicks.SKIP:
-            # It was tried in time, and its queue did not take it.
+            # A refused tick is not missed: it was tried in time, and its queue did not take it.
             refused = [tick for tick in due if tick == schedule.refused_ms and tick not in in_time]
             return refused + in_time
 
 
 def _skipped(missed: Sequence[int], too_old: Sequence[int]) -> tuple[SkippedTicks, ...]:
-    """How many were too old is not counted: after years that would take long."""
+    """The skipped ticks. Ticks that are too old are not counted: after years that would take long."""
     found = []
     if too_old:
         reason = f"missed, as were all before it: only the last {MAX_CATCH_UP:,} missed ticks are looked at"

@@ -27,7 +27,7 @@ from weir.spec.payloads import check_payload
 from weir.spec.timing import check_timing, next_ticks
 
 Owner = tuple[ScheduleOrigin, str | None]
-"""Who declares a schedule, and the name of the app if it is one."""
+"""Who declares a schedule, and the name of the app if an app does."""
 SHOWN_TICKS = 10
 SHOWN_RUNS = 20
 _API: Owner = (ScheduleOrigin.API, None)
@@ -44,9 +44,9 @@ class ScheduleDetail:
 
 
 def check_schedule(spec: ScheduleSpec) -> ScheduleSpec:
-    """Return a schedule if it says when and what; InvalidInput or TooLarge names the mistake.
+    """Return a schedule if its names, timing and payload are valid; InvalidInput or TooLarge if they are not.
 
-    Its queue is checked where it is kept, because only an environment knows its queues.
+    Whether its queue exists is checked when it is stored, because only an environment knows its queues.
     """
     check_name(spec.name, what="schedule")
     check_name(spec.queue, what="queue")
@@ -56,7 +56,7 @@ def check_schedule(spec: ScheduleSpec) -> ScheduleSpec:
 
 
 class Schedules:
-    """The register of schedules. Those of a spec can be paused, resumed and run here, and nothing else."""
+    """The register of schedules. Schedules of a spec or an app can only be paused, resumed and run here."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class Schedules:
         self._clock = clock or SystemClock()
 
     async def create(self, environment: EnvironmentRef, spec: ScheduleSpec) -> Schedule:
-        """Create a schedule; its first tick is the next one from now."""
+        """Create a schedule. Its first tick is the next one from now on."""
         await self._check(environment, spec)
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
@@ -92,7 +92,7 @@ class Schedules:
             await execute(connection, SQL["delete_schedule"], id=schedule.id)
 
     async def pause(self, environment: EnvironmentRef, name: str, *, paused: bool) -> Schedule:
-        """Stop the ticks, or go on with the next one from now: ticks during a pause are not missed ones."""
+        """Pause or resume a schedule. It resumes with the next tick: ticks during a pause are not missed."""
         async with self._database.transaction() as connection:
             before = await _lock(connection, environment, name)
             if before.paused == paused:
@@ -102,9 +102,9 @@ class Schedules:
             return await _write(connection, _from_now(after, now_ms=now_ms), now_ms=now_ms)
 
     async def ask_run(self, environment: EnvironmentRef, name: str) -> int:
-        """Ask for a run now, also of a paused schedule; the time of its tick.
+        """Ask for a run now, even of a paused schedule; returns the time of its tick.
 
-        It goes out like every tick, so it goes out once, whatever happens to this process.
+        The run goes out like every tick: once, whatever happens to this process.
         """
         async with self._database.transaction() as connection:
             schedule = await _lock(connection, environment, name)
@@ -151,7 +151,7 @@ class Schedules:
     async def _with_ends(
         self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
     ) -> list[ScheduleRun]:
-        """The runs with how their messages ended; while the broker is away, what is recorded."""
+        """The runs with how their messages ended. While the broker is away, only recorded ends are known."""
         unended = [run for run in runs if run.message_id is not None and run.ended is None]
         try:
             followed = await follow_runs(connection, self._broker, environment, unended)
@@ -163,17 +163,17 @@ class Schedules:
 async def follow_spec(
     connection: Connection, environment: EnvironmentRef, _: AppSpec | None, app: AppSpec
 ) -> None:
-    """Make the schedules those of an applied spec, in the transaction that applies it.
+    """Make the schedules follow an applied spec, in the transaction that applies it.
 
     A schedule that stays keeps its id, its pause and how far it is. Schedules of the API are left alone,
-    unless the spec has one of the same name, which takes them over.
+    unless the spec has a schedule of the same name: then the spec takes it over.
     """
     now_ms = await _store_time(connection)
     await declare_schedules(connection, environment, app.schedules, now_ms=now_ms)
 
 
 async def follow_app(connection: Connection, environment: EnvironmentRef, app: AppSpec) -> None:
-    """Make the schedules of an app those that it declares, in the transaction that declares it."""
+    """Make the schedules follow an app, in the transaction that declares it."""
     for spec in app.schedules:
         check_schedule(spec)
     now_ms = await _store_time(connection)
@@ -223,7 +223,10 @@ def _refuse_spec(schedule: Schedule) -> None:
 
 
 def _refuse_other_owner(schedule: Schedule, owner: Owner) -> None:
-    """A schedule of the API is taken over; one of a spec or an app has its owner."""
+    """Raise Conflict if the spec or an app owns the schedule, unless it is `owner`.
+
+    A schedule of the API may be taken over.
+    """
     if schedule.origin is not ScheduleOrigin.API and (schedule.origin, schedule.app) != owner:
         whose = "the spec" if schedule.app is None else f"the app `{schedule.app}`"
         raise Conflict(
@@ -286,7 +289,7 @@ def _from_now(schedule: Schedule, *, now_ms: int) -> Schedule:
 
 
 def due_of(schedule: Schedule, *, retry_at_ms: int = 0) -> int | None:
-    """When a scheduler has something to do for it."""
+    """When a scheduler next has something to do for a schedule; None if never."""
     tick_ms = None if schedule.paused else schedule.next_tick_ms
     moments = [moment for moment in (tick_ms, schedule.asked_ms) if moment is not None]
     return max(min(moments), retry_at_ms) if moments else None

@@ -18,9 +18,9 @@ from weir.schedules.queries import SQL
 from weir.schedules.schedule import RunEnd, Schedule, ScheduleRun, run_of
 
 KEPT_RUNS = 100
-"""Of each schedule."""
+"""How many runs of each schedule are kept."""
 OPEN_RUNS = 20
-"""Unfinished runs of a schedule that are followed; older ones are given up."""
+"""How many unfinished runs of each schedule are followed. Older ones are given up."""
 _NEVER_CAME = {
     OperationStatus.FAILED.value: RunEnd.FAILED,
     OperationStatus.CANCELLED.value: RunEnd.CANCELLED,
@@ -46,10 +46,10 @@ async def find_open_runs(connection: Connection, schedules: Sequence[Schedule]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRuns:
-    """How the messages of some runs ended; the others are on their way, wait or are worked on."""
+    """How the messages of some runs ended. Messages of other runs are on their way, wait or are worked on."""
 
     ended: dict[tuple[str, int], RunEnd]
-    """By schedule and tick."""
+    """The ends by schedule and tick."""
 
     def end_of(self, run: ScheduleRun) -> RunEnd | None:
         return run.ended or self.ended.get((run.schedule_id, run.tick_ms))
@@ -60,8 +60,8 @@ async def follow_runs(
 ) -> FollowedRuns:
     """Find out how the messages of an environment's runs ended.
 
-    The operation queue is asked first, then the broker, then the dead letters: a message goes from one to the
-    next, and is in the next before it leaves.
+    The operation queue is asked first, then the broker, then the dead letters. A message moves in this order,
+    and enters the next before it leaves the last. So no message is overlooked.
     """
     states = await _operation_states(connection, runs)
     never_came = {key: _NEVER_CAME[state] for key, state in states.items() if state in _NEVER_CAME}
@@ -90,7 +90,7 @@ async def record_ends(connection: Connection, followed: FollowedRuns) -> None:
 async def _ends_of(
     connection: Connection, broker: Broker, environment: EnvironmentRef, ids: Sequence[MessageId]
 ) -> list[RunEnd]:
-    """How messages ended that the broker does not hold any more."""
+    """The ends of messages that the broker does not hold any more."""
     dead = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=list(ids))}
     living = [one for one in ids if one not in dead]
     asked = zip(living, await broker.were_cancelled(environment, living), strict=True)

@@ -1,4 +1,4 @@
-"""The words of this room: a schedule as it is kept, and the runs of its ticks."""
+"""The values of this room: a schedule as it is stored, and the runs of its ticks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weir.spec.ir import MissedTicks, Overlap, ScheduleSpec, Timing
 
 
 class ScheduleOrigin(StrEnum):
-    """Who owns a schedule: what a spec or an app says cannot be changed through the API."""
+    """Who owns a schedule. The API cannot change a schedule of a spec or an app."""
 
     API = "api"
     SPEC = "spec"
     APP = "app"
-    """It is declared in the code of an app."""
+    """The code of an app declares it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Schedule:
     last_tick_ms: int
     """Every tick up to here is decided."""
     next_tick_ms: int | None
-    """None if no date fits any more."""
+    """None if there is no further tick."""
     asked_ms: int | None = None
-    """When somebody asked for a run that has not gone out."""
+    """When somebody asked for a run, if that run has not gone out yet."""
     refused_ms: int | None = None
     """A tick that its queue did not take. It is tried again, however late it becomes."""
     refusals: int = 0
@@ -63,11 +63,11 @@ class RunEnd(StrEnum):
 
     ACKED = "acked"
     DEAD = "dead"
-    """It is a dead letter, also because it expired."""
+    """The message is a dead letter; it may have expired."""
     CANCELLED = "cancelled"
-    """Somebody cancelled it, or the operation that it was queued in."""
+    """Somebody cancelled the message, or the operation that was to push it."""
     FAILED = "failed"
-    """It was queued, and its operation failed: it never came into the queue."""
+    """The push became an operation, and that failed: the message never came into the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +76,13 @@ class ScheduleRun:
 
     schedule_id: str
     tick_ms: int
-    """The last of them."""
+    """The tick, or the last of several."""
     outcome: RunOutcome
     queue: str
     at_ms: int
     ticks: int = 1
     asked: bool = False
-    """Whether somebody asked for it."""
+    """Whether somebody asked for this run."""
     reason: str | None = None
     message_id: MessageId | None = None
     operation_id: OperationId | None = None

@@ -1,9 +1,10 @@
-"""Pushes the ticks that are due. Every process runs one; a tick goes out once, whoever of them dies.
+"""Pushes the ticks that are due. Every process runs a scheduler; a tick goes out once, whichever one dies.
 
 A round locks schedules that are due, pushes their ticks, and records the ticks and how far the schedules are
 in the same transaction. If the transaction is lost after a push, the next round pushes the same ticks under
-the same ids and idempotency keys, and the queues drop them as duplicates. Schedules that another process has
-locked are left to it; the locks of a process that froze end with PostgreSQL's patience for its transaction.
+the same ids and idempotency keys, and the queues drop them as duplicates. A round passes over schedules that
+another process has locked. If that process freezes, PostgreSQL ends its transaction and its locks after
+`FROZEN_S`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from weir.spec.timing import next_ticks
 log = structlog.get_logger(__name__)
 
 BATCH = 50
-"""Schedules in one transaction."""
+"""The most schedules in one transaction."""
 LOOK_EVERY_S = 1.0
-"""How long a process sleeps at most: another one may have made a schedule."""
+"""The longest sleep of a process: another process may have made a schedule."""
 WORKED_ON_S = 0.25
-"""How long to sleep while ticks are due on which another process works."""
+"""How long to sleep while another process works on the ticks that are due."""
 FROZEN_S = 20.0
-"""A transaction that is silent for longer is ended by PostgreSQL, and others may push its ticks."""
+"""PostgreSQL ends a transaction that is silent for longer. Then other processes may push its ticks."""
 RETRY = Backoff(first_s=1.0, longest_s=30.0)
 """Pauses before a tick that its queue did not take is tried again."""
 OVERLAPS = "the message of the tick before is not done"
@@ -65,7 +66,7 @@ class _Due:
 
 
 class Scheduler:
-    """Run one in every process."""
+    """Pushes due ticks. Each process runs one scheduler."""
 
     def __init__(self, database: Database, broker: Broker, pusher: Pusher, *, clock: Clock) -> None:
         self._database = database
@@ -74,7 +75,7 @@ class Scheduler:
         self._clock = clock
         self._woken = asyncio.Event()
         self._away: Unavailable | None = None
-        """Why the broker is not asked again in this round: each schedule would wait for it."""
+        """The broker's error in this round. It is not asked again, or each schedule would wait for it."""
 
     async def run(self) -> None:
         """Push ticks until cancelled; while PostgreSQL is out of reach, wait and try again."""
@@ -95,7 +96,7 @@ class Scheduler:
         self._woken.set()
 
     async def round(self) -> int:
-        """Push what is due now, of at most `BATCH` schedules; of how many."""
+        """Push the ticks that are due now, of at most `BATCH` schedules; returns the number of schedules."""
         self._away = None
         async with self._database.transaction(idle_s=FROZEN_S) as connection:
             now_ms = self._clock.now_ms()
@@ -147,7 +148,7 @@ class Scheduler:
     async def _mind_overlaps(
         self, connection: Connection, environment: EnvironmentRef, due: Sequence[_Due]
     ) -> None:
-        """Note how earlier runs ended. Where one has not, skip the ticks of a schedule that minds."""
+        """Note how earlier runs ended. While one has not, a schedule with `overlap: skip` skips its ticks."""
         open_runs = await find_open_runs(connection, [one.schedule for one in due])
         followed = await self._follow(connection, environment, open_runs)
         busy = {run.schedule_id for run in open_runs if followed.end_of(run) is None}
@@ -161,7 +162,7 @@ class Scheduler:
     async def _follow(
         self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
     ) -> FollowedRuns:
-        """How runs ended, also recorded; nothing while the broker is away."""
+        """Find out how runs ended, and record it; nothing is found while the broker is away."""
         if not runs or self._away is not None:
             return FollowedRuns(ended={})
         try:
@@ -190,7 +191,7 @@ class Scheduler:
 
 
 def _decided(schedule: Schedule, *, now_ms: int) -> _Due:
-    """The ticks of a schedule; one whose times cannot be computed any more waits with its problem."""
+    """Decide the due ticks of a schedule. If they cannot be computed any more, the error is its problem."""
     due = _Due(schedule=schedule, asked_ms=schedule.asked_ms, until_ms=schedule.last_tick_ms)
     if schedule.paused:
         return due
@@ -216,7 +217,7 @@ def _in_order(due: _Due) -> Iterable[int]:
 
 
 def _note_answer(due: _Due, tick_ms: int, answer: PushAnswer, *, now_ms: int) -> None:
-    """Note a run; or, if it can help, that this tick and those behind it must be tried again."""
+    """Note the run of a tick. If a retry can help, note instead that this and later ticks must be retried."""
     if due.refused is not None:
         return
     item = tick_item(due.schedule, tick_ms)
@@ -253,7 +254,7 @@ def _skipped_run(schedule: Schedule, ticks: SkippedTicks, *, now_ms: int) -> Sch
 
 
 def _position(due: _Due) -> Schedule:
-    """How far a schedule is: behind its last tick that is decided, and before one that was refused."""
+    """The schedule after this round: behind its last decided tick, but in front of a refused one."""
     schedule, done = due.schedule, {run.tick_ms for run in due.runs}
     left = [tick for tick in due.push if due.refused is not None and tick not in done]
     return replace(
@@ -273,7 +274,7 @@ async def _advance(connection: Connection, after: Schedule, *, now_ms: int) -> N
         found = next_ticks(after.spec.timing, after.last_tick_ms, 1)
         after = replace(after, next_tick_ms=found[0] if found else None)
     except WeirError:
-        # Its time zone is not known any more. The old tick stays, and the problem says why it does not come.
+        # Its time zone is not known any more. The next tick stays, and the problem says why it does not come.
         pass
     await execute(
         connection,

@@ -1,5 +1,5 @@
 -- name: put_schedule
--- Create a schedule, or change the one of that id. What it says and how far it is are given together.
+-- Create a schedule, or replace the schedule with that id: what it says, and how far it is.
 INSERT INTO weir.schedules (
     id, organization, project, environment, name, queue, cron, every_ms, timezone, payload, missed, overlap, origin,
     app, paused, created_at_ms, updated_at_ms, last_tick_ms, next_tick_ms, due_ms
@@ -45,14 +45,14 @@ SELECT name FROM weir.schedules WHERE $ENVIRONMENT AND queue = %(queue)s ORDER B
 DELETE FROM weir.schedules WHERE id = %(id)s;
 
 -- name: ask_run
--- Ask for a run. A second request before the run went out is the same one.
+-- Ask for a run. A second request before the run went out changes nothing.
 UPDATE weir.schedules
 SET asked_ms = coalesce(asked_ms, %(now_ms)s), due_ms = least(due_ms, %(now_ms)s)
 WHERE id = %(id)s
 RETURNING asked_ms;
 
 -- name: claim_due
--- The schedules with something to do, locked; those that another process works on are left out.
+-- Lock the schedules with something to do, except for schedules that another process works on.
 SELECT * FROM weir.schedules
 WHERE due_ms <= %(now_ms)s
 ORDER BY due_ms, id
@@ -128,7 +128,7 @@ CROSS JOIN LATERAL (
 ) AS r;
 
 -- name: operation_states
--- What became of these operations; those that completed long ago are not there any more.
+-- The states of these operations. An operation that completed long ago has no row any more.
 SELECT id, status FROM weir.operations WHERE id = ANY(%(ids)s::uuid[]);
 
 -- name: end_runs

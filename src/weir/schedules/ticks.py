@@ -1,7 +1,7 @@
 """The message of a tick: its id and its idempotency key follow from the schedule and the time of the tick.
 
-So whoever pushes a tick a second time, after a process died between its push and its record, pushes a
-duplicate, which the queue drops.
+If a process dies after it pushed a tick and before it recorded the run, the tick is pushed again. The queue
+drops this second push as a duplicate.
 """
 
 from __future__ import annotations

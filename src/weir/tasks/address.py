@@ -13,7 +13,7 @@ from weir.settings import load_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAddress:
-    """An API, the token for it, and the names of an environment; what is None is to be found."""
+    """An API, the token for it, and the names of an environment. `find_api` fills in what is None."""
 
     url: str | None = None
     token: str | None = None
@@ -41,9 +41,10 @@ class ApiAddress:
 
 
 def find_api(given: ApiAddress) -> ApiAddress:
-    """The whole address. Settings and data directory are asked for what is not given.
+    """The whole address. The settings or the data directory supply what is not given.
 
-    The operator's token of a data directory fixes no environment; there it is `default` unless one is named.
+    The operator's token of a data directory belongs to no environment. With that token the environment is
+    `default`, unless one is named.
     """
     settings = load_settings()
     folder = settings.embedded.data_dir

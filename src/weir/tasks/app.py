@@ -127,11 +127,11 @@ class App:
         ```
 
         - `name`: the name in messages; by default the function's.
-        - `key`: the ordering key of a message, from the arguments.
+        - `key`: a function that makes the ordering key of a message from the arguments.
         - `timeout`: how long an attempt may take.
-        - `process`: run a synchronous function in a process of its own, which `timeout` really ends.
+        - `process`: run a synchronous function in a process of its own, which is killed after `timeout`.
         - `backoff`, `max_backoff`: the first pause before a retry, and the longest. Pauses double.
-        - the others are promises of the queue, as specs have them. Tasks of one queue may not differ in
+        - the others are promises of the queue, as specs have them. Tasks of one queue must not differ in
           them.
         """
         options = QueueOptions(
@@ -186,10 +186,10 @@ class App:
         ```
 
         - `timing`: cron with five fields, a span such as `"30s"`, or seconds or a `timedelta`.
-        - `timezone`: of cron.
-        - `name`: of the schedule; by default the task's.
+        - `timezone`: the time zone of cron.
+        - `name`: the name of the schedule; by default the task's.
         - `missed`, `overlap`: what becomes of ticks while nothing ran, or while the last call is not done.
-        - `arguments`: of each call, by parameter.
+        - `arguments`: the arguments of each call, by parameter.
         """
 
         def register(task: Task[P, R]) -> Task[P, R]:
@@ -213,7 +213,7 @@ class App:
         return register
 
     def spec(self) -> AppSpec:
-        """What the app declares, as a spec says it: its queues and its schedules.
+        """The queues and schedules that the app declares, as a spec.
 
         ```python
         print([queue.name for queue in app.spec().queues])
@@ -238,19 +238,19 @@ class App:
         return middleware
 
     def push_many(self, calls: Sequence[PreparedCall[Any]]) -> list[TaskHandle[Any]]:
-        """Push calls in order and in few requests; there is a handle for each.
+        """Push calls in order and in few requests; returns a handle per call.
 
         ```python
         handles = app.push_many([resize.call(name) for name in names])
         ```
 
-        Raises `ApiError` if one is refused; those before it are pushed, and those behind it may be.
+        Raises `ApiError` if a call is refused. The calls before it are pushed, and the calls after it may be.
         """
         messages = [call.message() for call in calls]
         return _handles(calls, messages, self.wait(lambda backend: backend.push_messages(messages)))
 
     async def apush_many(self, calls: Sequence[PreparedCall[Any]]) -> list[TaskHandle[Any]]:
-        """The same for code with an event loop.
+        """`push_many` for code with an event loop.
 
         ```python
         handles = await app.apush_many([resize.call(name) for name in names])
@@ -264,7 +264,7 @@ class App:
         return self.tasks.get(name)
 
     def backend(self) -> TaskBackend:
-        """Where calls go from the event loop that runs here."""
+        """The backend for calls from the event loop that runs here."""
         if self._override is not None:
             return self._override[0]
         loop = asyncio.get_running_loop()
@@ -273,7 +273,7 @@ class App:
         return HttpBackend(self._by_loop[loop])
 
     def wait(self, work: Callable[[TaskBackend], Coroutine[Any, Any, T]]) -> T:
-        """Do something with the backend from code without an event loop."""
+        """Run `work` with the backend and wait for its result, from code without an event loop."""
         if self._override is not None:
             backend, run = self._override
             result: T = run(work(backend))
@@ -301,7 +301,7 @@ class App:
     def redirect(
         self, backend: TaskBackend | None, run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
     ) -> None:
-        """Send calls to another backend, which `run` waits for; None goes back to the API."""
+        """Send calls to another backend, whose coroutines `run` waits for. None goes back to the API."""
         self._override = None if backend is None or run is None else (backend, run)
 
     def close(self) -> None:

@@ -17,12 +17,12 @@ from weir.model.limits import MAX_RESULT_BYTES
 
 V = TypeVar("V")
 OMITTED = "weir-omitted"
-"""The member of a result that was not kept; it says why."""
+"""The only member of a note that stands for a result that was not kept. It says why."""
 
 CONTEXT = "context"
 """A parameter of this name gets the context of the message, and is not part of the payload."""
 
-# Bytes and endless numbers have no JSON form of their own; so written, they come back as themselves.
+# JSON has neither bytes nor infinite numbers. Written like this, they come back as they were.
 _CONFIG = ConfigDict(
     extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings"
 )
@@ -51,7 +51,7 @@ class TaskArguments:
         try:
             if partial:
                 missing = self.first_missing(args, kwargs)
-                # A stand-in for what comes later, so that everything else is checked now.
+                # A stand-in for the argument that comes later, so that all others are checked now.
                 later = {} if missing is None else {missing: None}
                 bound = self._signature.bind(*args, **kwargs, **later)
                 for name in later:
@@ -72,7 +72,7 @@ class TaskArguments:
         return next((name for name in needed if name not in given), None)
 
     def by_name(self, bound: BoundArguments) -> dict[str, Any]:
-        """Every argument under its name, with the defaults; those of `**kwargs` stand beside the others."""
+        """Every argument under its name, with the defaults. Members of `**kwargs` stand beside the others."""
         full = BoundArguments(self._signature, OrderedDict(bound.arguments))
         full.apply_defaults()
         found = dict(full.arguments)
@@ -82,13 +82,13 @@ class TaskArguments:
         return found
 
     def pack(self, bound: BoundArguments, *, partial: bool = False) -> bytes:
-        """The payload. A value that does not fit its annotation is a ValidationError of pydantic."""
+        """The payload. A value that does not fit its annotation raises a ValidationError of pydantic."""
         model = self._partial_model() if partial else self._model
         checked = model.model_validate(dict(bound.arguments))
         return checked.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
     def _partial_model(self) -> type[BaseModel]:
-        """The same with every argument optional. Made anew: workflows are few."""
+        """The model with every argument optional. It is made for each call, because workflows are few."""
         optional = [
             one.replace(default=None) if one.default is Parameter.empty and one.kind not in _VARIABLE else one
             for one in self._signature.parameters.values()
@@ -109,7 +109,7 @@ class TaskArguments:
         return bound.args, bound.kwargs
 
     def pack_result(self, result: Any) -> bytes | None:
-        """A result as JSON, or why it is not kept; None for None."""
+        """A result as JSON, or a note that says why it is not kept; None for None."""
         if result is None:
             return None
         try:
@@ -168,7 +168,7 @@ def _type_of(parameter: Parameter) -> Any:
 
 def _field(parameter: Parameter) -> Any:
     if parameter.kind in _VARIABLE or parameter.default is not Parameter.empty:
-        # Never used: what was not pushed is left to the function's own default.
+        # This default is never used: an argument that was not pushed gets the function's own default.
         return Field(default=None, alias=parameter.name)
     return Field(alias=parameter.name)
 

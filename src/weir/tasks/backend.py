@@ -12,7 +12,7 @@ from weir.client.values import OutgoingMessage, PushResult
 
 
 class TaskBackend(Protocol):
-    """What handles and tasks ask for."""
+    """The calls that handles and tasks make."""
 
     async def push_message(self, message: OutgoingMessage) -> PushResult: ...
 
@@ -21,12 +21,12 @@ class TaskBackend(Protocol):
     async def outcome(self, message_id: str, *, wait: float = 0) -> MessageOutcome: ...
 
     def watch(self, message_id: str, *, timeout: float) -> AsyncGenerator[MessageOutcome, None]:
-        """Each change of a message, to its end or for so many seconds."""
+        """Each change of a message, to its end or for `timeout` seconds."""
 
     async def cancel_message(self, message_id: str) -> bool: ...
 
     async def finish_member(self, group: str, *, member: int, of: int) -> bool:
-        """Note that a member of a group is done; whether all are."""
+        """Note that a member of a group is done; returns whether all members are."""
 
     async def id_of_queued(self, operation_id: str, *, key: str, wait: float) -> str | None:
         """The id of a message whose push was queued; None if it still is after `wait` seconds."""

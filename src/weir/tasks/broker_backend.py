@@ -28,7 +28,7 @@ _LOOK_EVERY_S = 0.05
 
 
 class BrokerBackend:
-    """Where calls go that need no API between them and the broker."""
+    """The backend of calls that go to the broker without the API in between."""
 
     def __init__(self, broker: Broker, environment: EnvironmentRef) -> None:
         self._broker = broker
@@ -116,11 +116,11 @@ class BrokerTasks:
         self._runner = TaskRunner(app, executor=executor, processes=processes, counts=counts)
 
     async def run_delivery(self, delivery: Delivery) -> HandlerOutcome:
-        """The outcome of one attempt."""
+        """Run the task of one message; returns the outcome of the attempt."""
         progress: ProgressSender | None = None
 
         def note(value: object) -> None:
-            # Made when it is first needed: most tasks tell nothing, and it costs.
+            # Made when it is first needed, because it costs time and most tasks tell nothing.
             nonlocal progress
             progress = progress or ProgressSender(lambda told: self._keep(delivery, told), loop)
             progress.note(value)

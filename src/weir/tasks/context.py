@@ -10,7 +10,7 @@ from typing import Any
 
 from weir.model.push_keys import PushKeys
 
-# How often a task that reports progress in a loop is heard.
+# The pause between two values of progress that are sent; a task may tell more.
 PROGRESS_EVERY_S = 0.2
 
 
@@ -66,7 +66,9 @@ class TaskContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody cancelled the message, or the worker lost its lease: what is done now is in vain.
+        """Whether the attempt is over before its task: further work is in vain.
+
+        That is so if somebody cancelled the message, its lease is lost, its time is up or the worker stops.
 
         ```python
         if context.cancelled:

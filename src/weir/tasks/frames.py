@@ -1,6 +1,6 @@
 """Frames between a worker and the processes of its tasks: four bytes with the length, then pickled data.
 
-Both ends run the same program as the same user, so what comes is ours.
+Both ends run the same program as the same user, so it is safe to unpickle what arrives.
 """
 
 from __future__ import annotations

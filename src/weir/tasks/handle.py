@@ -59,13 +59,13 @@ class TaskFailed(ClientError):
         self.status = status
         self.error = error
         lines = (error or "no reason given").splitlines()
-        # The last line of a traceback says what happened, and the first of any other error.
+        # A traceback says what happened in its last line, any other error in its first line.
         said = lines[-1] if lines[0].startswith("Traceback") else lines[0]
         super().__init__(f"the task `{task}` of message `{message_id}` is {status}: {said}")
 
 
 class ResultTimeout(ClientError):
-    """A task did not end within the caller's timeout. It goes on.
+    """A task did not end within the caller's timeout. The task goes on.
 
     ```python
     try:
@@ -117,12 +117,13 @@ class TaskHandle(Generic[R]):
         print(handle.status())
         ```
 
-        `gone`: it ended without a trace, as a call does that returned None to a worker over HTTP.
+        `gone`: the call ended, and nothing is recorded. A call that returns None ends like this if a worker
+        over HTTP runs it.
         """
         return self._task.app.wait(self._outcome).status
 
     async def astatus(self) -> MessageStatus:
-        """The same for code with an event loop.
+        """`status` for code with an event loop.
 
         ```python
         print(await handle.astatus())
@@ -131,7 +132,7 @@ class TaskHandle(Generic[R]):
         return (await self._outcome(self._task.app.backend())).status
 
     def progress(self) -> Any:
-        """What the task told with `context.progress` last; None if nothing.
+        """The last value that the task told with `context.progress`; None if there is none.
 
         ```python
         print(handle.progress())
@@ -140,7 +141,7 @@ class TaskHandle(Generic[R]):
         return self._task.app.wait(self._outcome).progress
 
     async def aprogress(self) -> Any:
-        """The same for code with an event loop.
+        """`progress` for code with an event loop.
 
         ```python
         print(await handle.aprogress())
@@ -156,7 +157,7 @@ class TaskHandle(Generic[R]):
             print(outcome.status, outcome.progress)
         ```
 
-        It stops at the end or after `timeout`; `ended` of the last one says which.
+        It stops at the end of the call or after `timeout`; `ended` of the last outcome says which.
         """
         give_up = time.monotonic() + to_seconds(timeout)
         app = self._task.app
@@ -168,7 +169,7 @@ class TaskHandle(Generic[R]):
             yield self._typed(found)
 
     async def awatch(self, *, timeout: Duration) -> AsyncGenerator[MessageOutcome, None]:
-        """The same for code with an event loop.
+        """`watch` for code with an event loop.
 
         ```python
         async for outcome in handle.awatch(timeout=60):
@@ -198,7 +199,7 @@ class TaskHandle(Generic[R]):
         return self._task.app.wait(lambda backend: self._result(backend, give_up))
 
     async def aresult(self, *, timeout: Duration) -> R:
-        """The same for code with an event loop.
+        """`result` for code with an event loop.
 
         ```python
         await handle.aresult(timeout=10)
@@ -207,7 +208,7 @@ class TaskHandle(Generic[R]):
         return await self._result(self._task.app.backend(), time.monotonic() + to_seconds(timeout))
 
     def cancel(self) -> bool:
-        """Cancel the call, also while it runs; whether it was still there.
+        """Cancel the call, even while it runs. Returns False if it is too late.
 
         ```python
         handle.cancel()
@@ -216,7 +217,7 @@ class TaskHandle(Generic[R]):
         return self._task.app.wait(self._cancel)
 
     async def acancel(self) -> bool:
-        """The same for code with an event loop.
+        """`cancel` for code with an event loop.
 
         ```python
         await handle.acancel()
@@ -261,7 +262,7 @@ class TaskHandle(Generic[R]):
         return await backend.cancel_message(message_id)
 
     async def _find_id(self, backend: TaskBackend, wait_s: float) -> str | None:
-        """The id; of a queued push it is known when its operation has ended."""
+        """The id of the message. If the push was queued, the id is known when the operation has ended."""
         if self.id is None and self.operation_id is not None:
             self.id = await backend.id_of_queued(self.operation_id, key=self._key, wait=wait_s)
         return self.id

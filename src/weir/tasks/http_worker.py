@@ -21,7 +21,7 @@ from weir.tasks.run import TaskMessage, TaskRunner
 from weir.workers.handler_time import begin_handler_time
 from weir.workers.outcome import Ending, HandlerOutcome, failed
 
-# How long one request waits for messages. A worker that drains does not wait for it.
+# How long one request waits for messages. A worker that drains does not wait for the request.
 _WAIT_S = 20.0
 
 
@@ -31,7 +31,7 @@ class HttpWorkerOptions:
 
     name: str
     concurrency: int
-    """Of each queue."""
+    """How many tasks of each queue run at once."""
     drain_s: float
 
 

@@ -1,4 +1,4 @@
-"""Middleware: what runs before and after each attempt at a task, around it.
+"""Middleware: functions that run around each attempt at a task.
 
 ```python
 from weir.tasks.middleware import Attempt, Run
@@ -12,8 +12,8 @@ async def timed(attempt: Attempt, run: Run) -> object:
         print(attempt.task, time.monotonic() - started)
 ```
 
-The first that an app uses is the outermost. What it returns is the result, and what it raises is the failure
-of the attempt: `Retry` and `Reject` too.
+The first middleware that an app uses is the outermost. Its return value is the result of the attempt, and an
+exception that it raises is the failure of the attempt: `Retry` and `Reject` too.
 """
 
 from __future__ import annotations

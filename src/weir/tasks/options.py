@@ -1,4 +1,4 @@
-"""The options of a task: those that its queue keeps, and those of a single push."""
+"""The options of a task: what it wants of its queue, and what a single push says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """What a task wants of its queue; None leaves it to the other tasks there, or to the default."""
+    """What a task wants of its queue. None leaves an option to the queue's other tasks, or to the default."""
 
     max_attempts: int | None = None
     initial_backoff_ms: int | None = None
@@ -63,7 +63,7 @@ _DELIVERY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOptions:
-    """What one push says beside the arguments; `AsyncWeir.push` says what each means."""
+    """The options of one push; `AsyncWeir.push` says what each means."""
 
     key: str | None = None
     priority: int | None = None

@@ -1,6 +1,6 @@
 """`python -m weir.tasks.process_child FD module:app`: loads the app and says so, then runs calls one by one.
 
-It ends with the worker: a thread reads the calls, and sees the end of the connection also while a task hangs.
+It ends with the worker: a thread reads the calls, and sees the end of the connection even while a task hangs.
 """
 
 from __future__ import annotations

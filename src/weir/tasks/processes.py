@@ -16,7 +16,7 @@ from weir.model.handling import Reject, Retry
 from weir.tasks.frames import MAX_FRAME, pack_frame, read_frame
 from weir.workers.handler_time import handler_time_standing
 
-# A process whose pipe is closed ends by itself; one that does not is killed.
+# How long a process may take to end after it was killed.
 _END_S = 2.0
 START_S = 60.0
 """How long a process may take to load its app. This does not count into the timeout of its task."""
@@ -38,14 +38,14 @@ class _Child:
 
 
 class TaskProcesses:
-    """Calls tasks of `module:app` in child processes. Idle ones are used again."""
+    """Calls tasks of `module:app` in child processes. Idle processes are used again."""
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._idle: list[_Child] = []
 
     async def call(self, task: str, payload: bytes) -> Any:
-        """The result of one call. Whoever cancels it ends the process that runs it."""
+        """Call a task; returns its result. If the call is cancelled, its process is killed."""
         child = self._idle.pop() if self._idle else await self._start(task)
         async with self._ended_on_failure(child, task):
             child.writer.write(pack_frame({"task": task, "payload": payload.decode()}))
@@ -59,7 +59,7 @@ class TaskProcesses:
             await self._end(self._idle.pop())
 
     async def _start(self, task: str) -> _Child:
-        """A process that has loaded the app. Until then the time of the task stands still."""
+        """Start a process and wait until it has loaded the app. Until then the task's time stands still."""
         with handler_time_standing():
             child = await self._spawn()
             async with self._ended_on_failure(child, task):
@@ -74,7 +74,7 @@ class TaskProcesses:
 
     @asynccontextmanager
     async def _ended_on_failure(self, child: _Child, task: str) -> AsyncIterator[None]:
-        """A process is ended unless it answered what it was asked."""
+        """Kill the process if the block fails, because it may still owe an answer."""
         try:
             yield
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -110,7 +110,7 @@ class TaskProcesses:
 
 
 def _told(answer: dict[str, Any]) -> Any:
-    """The result in an answer, or the exception that it tells of."""
+    """The result in an answer; raises the exception that the answer describes."""
     match answer["ending"]:
         case "done":
             return answer["result"]

@@ -13,11 +13,11 @@ from weir.tasks.context import PROGRESS_EVERY_S
 
 _NOTHING = object()
 FLUSH_S = 2.0
-"""How long a failed attempt waits until its last value is kept."""
+"""How long a failed attempt waits for its last value to be sent."""
 
 
 class ProgressSender:
-    """Sends what a task tells; values that come faster than they go are left out, but never the last."""
+    """Sends the values that a task tells. A newer value replaces a value that was not sent yet."""
 
     def __init__(self, send: Callable[[object], Awaitable[object]], loop: asyncio.AbstractEventLoop) -> None:
         self._send = send
@@ -27,16 +27,16 @@ class ProgressSender:
         self._task: asyncio.Task[None] | None = None
 
     def note(self, value: object) -> None:
-        """Take a value. One that has no JSON form is a TypeError here, where the task told it."""
+        """Take a value. A value without a JSON form raises TypeError here, inside the task."""
         json.dumps(value)
         self._loop.call_soon_threadsafe(self._take, value)
 
     async def flush(self) -> None:
         """Send the last value now: the attempt failed, and how far it came is worth knowing.
 
-        The message waits to be settled, so what cannot be sent in time is left out.
+        The message waits to be settled, so a value that cannot be sent in time is dropped.
         """
-        # What was noted before this is taken first.
+        # In this turn of the loop `_take` gets the values that were noted before.
         await asyncio.sleep(0)
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
@@ -66,6 +66,6 @@ class ProgressSender:
         async with self._sending:
             value, self._next = self._next, _NOTHING
             if value is not _NOTHING:
-                # Progress is a courtesy: if it cannot be sent now, the next value may be.
+                # Progress may be lost: if this value cannot be sent, the next one may be.
                 with suppress(ClientError, WeirError):
                     await self._send(value)

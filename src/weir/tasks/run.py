@@ -29,7 +29,8 @@ from weir.tasks.workflows import go_on, unwrap
 from weir.workers.outcome import Ending, HandlerOutcome, failed, rejected
 
 log = structlog.get_logger("weir.tasks")
-# When a message of a task that is not here is tried again: soon enough for a deploy, and seldom enough.
+# How long a message waits if the app does not have its task. Short, because a deploy may bring the task; not
+# shorter, because each retry costs a lease.
 UNKNOWN_DELAY_MS = 10_000
 _HERE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -76,7 +77,7 @@ class TaskRunner:
         self._counts = counts
 
     async def run(self, message: TaskMessage) -> HandlerOutcome:
-        """The outcome of one attempt. Only a cancellation is raised."""
+        """Run one attempt; returns its outcome. Nothing but a cancellation is raised."""
         name = self._name_of(message)
         task = self._app.find_task(name)
         if task is None:
@@ -100,7 +101,7 @@ class TaskRunner:
             ending = outcome.ending.value
             return outcome
         except asyncio.CancelledError:
-            # A thread cannot be ended, but it can look.
+            # A thread cannot be stopped, but its task can check `context.cancelled`.
             cancelled.append(True)
             raise
         finally:
@@ -161,13 +162,13 @@ def _log_failure(context: TaskContext, **about: object) -> None:
 
 
 def _own_frames(error: BaseException) -> int:
-    """How many frames of a traceback are Weir's own, before those of the task."""
+    """How many frames of a traceback are Weir's own, before the frames of the task."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((at for at, one in enumerate(frames) if not one.filename.startswith(_HERE)), 0)
 
 
 def _unknown(name: str, app: App) -> HandlerOutcome:
-    """Tried again without counting: another worker may know it, or this one after its next deploy."""
+    """The outcome for an unknown task. It is uncounted: another worker may know it, or this one later."""
     what = f"this worker has no task `{name}`" if name else "the message names no task in `weir-task`"
     error = f"{what}; {nearest(name, app.tasks)}".rstrip("; ")
     return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=UNKNOWN_DELAY_MS, uncounted=True)

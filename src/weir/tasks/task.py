@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Key = Callable[..., str | None]
 _IS_JSON = {"content-type": "application/json"}
-"""Payloads go as bytes, and are shown as what they are."""
+"""Payloads are pushed as bytes. This header says that they are JSON, so that they are shown as JSON."""
 
 
 class Task(Generic[P, R]):
@@ -118,7 +118,7 @@ class Task(Generic[P, R]):
         return TaskCall(self, NO_OPTIONS).push(*args, **kwargs)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """The same for code with an event loop.
+        """`push` for code with an event loop.
 
         ```python
         handle = await send_email.apush("a@example.com", template="welcome")
@@ -129,7 +129,7 @@ class Task(Generic[P, R]):
     def message(
         self, options: PushOptions, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
     ) -> OutgoingMessage:
-        """The message of a call. Inside another task its key makes sure that a retry does not push again.
+        """The message of a call. If another task pushes it, a retry of that task does not push it again.
 
         A `partial` call lacks an argument, which comes later.
         """
@@ -148,7 +148,7 @@ class Task(Generic[P, R]):
         )
 
     def _ordering_key(self, bound: BoundArguments) -> str | None:
-        """The key for these arguments; they come by name, with the function's defaults."""
+        """The key for these arguments, which are passed by name, with the function's defaults."""
         if self._key is None:
             return None
         return self._key(**self.arguments.by_name(bound))
@@ -207,7 +207,7 @@ class TaskCall(Generic[P, R]):
         return call.handle(message, result)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """The same for code with an event loop."""
+        """`push` for code with an event loop."""
         call = self.call(*args, **kwargs)
         message = call.message()
         result = await self._task.app.backend().push_message(message)
@@ -215,7 +215,7 @@ class TaskCall(Generic[P, R]):
 
 
 def _check_function(function: Callable[..., Any], *, task: str) -> None:
-    """Refuse what cannot be called in another process by its name and arguments alone."""
+    """Refuse a function that another process cannot call by its name and arguments alone."""
     if not inspect.isfunction(function):
         kind = "a class" if inspect.isclass(function) else "not a function"
         raise Misconfigured(f"the task `{task}` is {kind}; decorate a function")

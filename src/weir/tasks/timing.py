@@ -1,4 +1,4 @@
-"""When a task is pushed by a schedule, from what stands in the code."""
+"""Reads the timing of `@app.every`: when a schedule pushes a task."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weir.spec.ir import Timing
 
 
 def timing_of(timing: str | Duration, *, timezone: str) -> Timing:
-    """The timing of a schedule: cron if it is a text with spaces, else a span of time."""
+    """The timing of a schedule: an interval if it is a duration or a text such as `30s`, else cron."""
     found = _read(timing, timezone=timezone)
-    # Without the packages of a worker cron cannot be read here; then it is checked when it is declared.
+    # Without the packages of a worker cron cannot be checked here. Then declaring the app checks it.
     if find_spec("cronsim") is not None:
         from weir.spec.timing import check_timing
 

@@ -43,7 +43,7 @@ class TaskCounts:
 async def worker_port(
     port: int | None, counts: TaskCounts, *, is_ready: Callable[[], bool], host: str = "0.0.0.0"
 ) -> AsyncIterator[int | None]:
-    """Answer on a port while the block runs; without one, do nothing."""
+    """Answer on a port while the block runs; without a port, do nothing."""
     if port is None:
         yield None
         return

@@ -1,7 +1,7 @@
 """Workflows: a chain of calls, and a group of calls with a callback once all are done.
 
-A message of a workflow carries what comes after it, so nothing but the queues and a set of the members that
-are done is needed to go on, whichever worker has it.
+A message of a workflow carries the calls that come after it, so any worker can go on with it. Apart from the
+messages, only the set of a group's members that are done is stored.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def unwrap(payload: bytes) -> tuple[bytes, Workflow]:
 
 
 def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
-    """A call as a later message carries it."""
+    """A call in the form in which an earlier message carries it."""
     options = call.options
     if options.idempotency_key is not None or options.deliver_at is not None:
         raise Misconfigured(
@@ -87,7 +87,7 @@ def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
 def message_of(
     step: dict[str, Any], workflow: Workflow, *, key: str, result: bytes | None = None
 ) -> OutgoingMessage:
-    """The message of a later call, with the result of the one before it."""
+    """The message of a later call, with the result of the call before it."""
     payload = dict(step["payload"])
     if step.get("into") is not None:
         payload[step["into"]] = None if result is None else json.loads(result)
@@ -112,7 +112,8 @@ def _seconds(ms: int | None) -> float | None:
 async def go_on(backend: TaskBackend, workflow: Workflow, context: TaskContext, result: bytes) -> None:
     """Push what comes after a message that is done, before it is acked.
 
-    Whoever dies in between does all of it again, and the keys of these pushes make it happen once.
+    If the worker dies in between, the next attempt does all of it again. The idempotency keys of these pushes
+    make them take effect once.
     """
     if workflow.rest:
         step, *rest = workflow.rest
@@ -138,13 +139,13 @@ class TaskChain:
         self._id = new_id()
 
     def push(self) -> TaskHandle[Any]:
-        """Push the first call; the handle is that of the first."""
+        """Push the first call; returns its handle."""
         message = self.message(None, key=f"chain:{self._id}")
         result = self._task.app.wait(lambda backend: backend.push_message(message))
         return self._handle(message, result)
 
     async def apush(self) -> TaskHandle[Any]:
-        """The same for code with an event loop."""
+        """`push` for code with an event loop."""
         message = self.message(None, key=f"chain:{self._id}")
         return self._handle(message, await self._task.app.backend().push_message(message))
 
@@ -185,12 +186,12 @@ class TaskGroup:
         self._failed = None if failed is None else step_of(failed, takes_result=False)
 
     def push(self) -> list[TaskHandle[Any]]:
-        """Push every member; a handle for each."""
+        """Push every member; returns a handle per member."""
         messages = self._messages()
         return self._handles(messages, self._app.wait(lambda backend: backend.push_messages(messages)))
 
     async def apush(self) -> list[TaskHandle[Any]]:
-        """The same for code with an event loop."""
+        """`push` for code with an event loop."""
         messages = self._messages()
         return self._handles(messages, await self._app.backend().push_messages(messages))
 
@@ -242,7 +243,7 @@ def group(
     ```
 
     - `then`: called once, when every member is done.
-    - `failed`: called once, when a member is dead. If that is redriven and gets done, `then` is called
+    - `failed`: called once, when a member is dead. If that member is redriven and gets done, `then` is called
       nevertheless.
     """
     members = [one if isinstance(one, TaskChain) else TaskChain([one]) for one in calls]

@@ -26,12 +26,12 @@ SERVICE = "OTEL_SERVICE_NAME"
 RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
 PROTOCOL = "http/protobuf"
 INSTALL = "pip install 'weir-queue[otlp]'"
-# A process that ends does not wait longer for a collector that does not answer.
+# How long a process that ends waits for a collector that does not answer.
 LAST_EXPORT_S = 3.0
 
 
 def wants_traces(variables: Mapping[str, str]) -> bool:
-    """Whether spans are to be exported, by the usual variables."""
+    """Whether the variables of OpenTelemetry ask for spans."""
     if variables.get(DISABLED, "").strip().lower() == "true":
         return False
     if given := variables.get(EXPORTER, "").strip():
@@ -56,7 +56,8 @@ async def tracing(
 ) -> AsyncIterator[Tracer | None]:
     """The tracer of this process while the block runs; None if it writes no spans.
 
-    `say` gets one line if the variables ask for spans that cannot be exported. The process works without.
+    `say` gets one line if the variables ask for spans that cannot be exported. The process then works without
+    spans.
     """
     provider = _open(variables, service=service, say=say) if wants_traces(variables) else None
     if provider is None:
@@ -87,23 +88,23 @@ def _open(
 
 
 def _provider(variables: Mapping[str, str], *, service: str) -> TracerProvider:
-    # Here, because the packages are an extra.
+    # Imported here, because the packages are an extra.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # What is given here would win over what the SDK reads from the variables.
+    # A name that is given here would replace the name that the SDK reads from the variables.
     is_named = SERVICE in variables or "service.name=" in variables.get(RESOURCE, "")
     resource = Resource.create({} if is_named else {"service.name": service})
-    # Without its own end at the exit of the process, which may take a minute.
+    # Without the SDK's own shutdown at the exit of the process, which may take a minute.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
 async def _shut_down(provider: TracerProvider) -> None:
-    """Send the last spans. In a thread of its own, because the exporter waits for its collector."""
+    """Send the last spans, in a thread of their own, because the exporter waits for its collector."""
     ending = threading.Thread(target=provider.shutdown, name="last spans", daemon=True)
     ending.start()
     await asyncio.to_thread(ending.join, LAST_EXPORT_S)

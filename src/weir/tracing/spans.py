@@ -1,6 +1,6 @@
 """Spans of messages: how they are named, what they say, and the traces that messages carry in headers.
 
-It imports OpenTelemetry, so only processes that write spans import it.
+This module imports OpenTelemetry, so only processes that write spans import it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from weir.model.trace_context import TRACE_HEADERS, TRACEPARENT, TRACESTATE
 
 SYSTEM = "weir"
 MAX_LINKS = 128
-"""The links that a span keeps by default; the SDK drops further ones."""
+"""The most links that a span keeps by default; the SDK drops further ones."""
 MAX_ERROR_CHARACTERS = 1_000
 ROOT = Context()
-"""The context without a span: what begins in it begins a trace."""
+"""The context without a span: a span that begins in it begins a trace."""
 _KINDS = {
     "create": SpanKind.PRODUCER,
     "send": SpanKind.PRODUCER,
@@ -45,7 +45,7 @@ def context_of(headers: Mapping[str, str]) -> Context | None:
 
 @lru_cache(maxsize=1_024)
 def _context(traceparent: str, tracestate: str) -> Context | None:
-    """Cached, because a worker asks three times for a message, and reading it takes 10 to 20 us."""
+    """Cached, because a worker asks three times per message, and reading a context takes 10 to 20 us."""
     found = _PROPAGATOR.extract({TRACEPARENT: traceparent, TRACESTATE: tracestate}, context=ROOT)
     return found if trace.get_current_span(found).get_span_context().is_valid else None
 
@@ -68,18 +68,18 @@ def context_with(span: SpanContext) -> Context:
 
 
 def headers_with(message_headers: Mapping[str, str], span: SpanContext) -> Mapping[str, str]:
-    """Headers that carry the context of a span instead of what they carried; unchanged if it does not fit."""
+    """The headers with the context of a span in place of an older context; unchanged if it does not fit."""
     carried: dict[str, str] = {}
     _PROPAGATOR.inject(carried, context=context_with(span))
     own = {name: value for name, value in message_headers.items() if name not in TRACE_HEADERS}
     both = {**own, **carried}
-    # Full headers go without the trace: the message matters more.
+    # If the trace does not fit, the message goes without it: the message matters more.
     return both if headers_fit(both) else message_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanAbout:
-    """What a span is about."""
+    """The name, the kind and the attributes of a span."""
 
     name: str
     kind: SpanKind
@@ -135,7 +135,7 @@ def about_request(url: str) -> SpanAbout:
 
 
 def fail_span(span: Span, error_type: str, description: str = "") -> None:
-    """Mark what a span is about as failed."""
+    """Mark a span as failed."""
     span.set_attribute("error.type", error_type)
     span.set_status(Status(StatusCode.ERROR, description[:MAX_ERROR_CHARACTERS] or None))
 

@@ -1,7 +1,7 @@
 """Writes the spans of one process: sending, receiving, processing and settling messages.
 
-A message carries the context that it was made in. By the OpenTelemetry conventions that is the span `send` of
-a message that is sent alone, and a span `create` of each message of a batch.
+A message carries the context that it was made in. By the OpenTelemetry conventions that is the span `send` if
+it is sent alone. In a batch each message has a span `create`, and carries the context of that span.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NS_PER_MS = 1_000_000
 
 
 class SentMessages:
-    """Messages on their way with their contexts, and the span that says so."""
+    """Messages that are being sent, with the contexts that they carry, and the span of sending them."""
 
     __slots__ = ("_span", "messages")
 
@@ -55,7 +55,7 @@ class SentMessages:
         self._span = span
 
     def refuse(self, error: WeirError) -> None:
-        """Say that a message was refused."""
+        """Mark the span as failed, because a message was refused."""
         fail_span(self._span, error.code, error.message)
 
 
@@ -78,7 +78,7 @@ class Tracer:
         carried = [context for message in messages if (context := context_of(message.headers)) is not None]
         if not carried:
             parent = context_of(request) or ambient() or ROOT
-            # More than a span can link to share its context.
+            # If a span cannot link to so many messages, they share its context.
             parents = [parent] * len(messages) if len(messages) <= MAX_LINKS else None
             with self._making(queue, messages, parents, parent=parent) as sent:
                 yield sent
@@ -108,10 +108,10 @@ class Tracer:
         *,
         parent: Context,
     ) -> Iterator[SentMessages]:
-        """Write the span that sends messages; each carries the context that it was made in from then on.
+        """Write the span that sends messages. Each message then carries the context that it was made in.
 
-        `parents` are those of the messages, and `parent` that of the span. Without `parents`, and for one
-        message, the span itself made them.
+        `parents` are the parents of the messages' spans, `parent` is the parent of the sending span. Without
+        `parents`, and for a single message, the sending span is also the one that made the messages.
         """
         about = about_messages("send", type="send", queue=queue, ids=[one.id for one in messages])
         if parents is None or len(messages) == 1:
@@ -150,9 +150,9 @@ class Tracer:
 
     @contextmanager
     def processing(self, delivery: Delivery, *, mode: TraceMode) -> Iterator[Span]:
-        """Write the span of a handler, which is the current span from then on.
+        """Write the span of a handler. It is the current span from then on.
 
-        Enter it in a context of the handler's own: the span stays current there.
+        The handler needs context variables of its own, because the span stays current in them.
         """
         more = {"weir.attempt": delivery.attempt, "messaging.message.body.size": len(delivery.payload)}
         ids = [delivery.message_id]
@@ -167,7 +167,7 @@ class Tracer:
     def note_settled(
         self, delivery: Delivery, verb: str | None, *, took_ms: int, error_type: str | None = None
     ) -> None:
-        """Write the span of a settlement that has its answer now. Without a verb nothing was settled."""
+        """Write the span of a settlement that has its answer now. Without a verb there was no settlement."""
         handler = self._processed.pop((delivery.message_id, delivery.lease.token), None)
         if verb is None:
             return
@@ -233,5 +233,5 @@ class Tracer:
 
 
 def _carrying(message: NewMessage, span: Span) -> NewMessage:
-    """The message with the context that it carries, or else that of the span."""
+    """The message; if it carries no context, with the context of the span."""
     return message if context_of(message.headers) is not None else made_in(message, span)

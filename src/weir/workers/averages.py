@@ -19,7 +19,7 @@ class QueueAverages:
     """How many of its messages wait for a slot."""
 
     def note(self, *, seconds: float, size: int) -> None:
-        """Add one message. The first one replaces what was assumed."""
+        """Add one message. The first message replaces the assumed values."""
         weight = _NEWEST if self.is_known else 1.0
         self.handler_s += (seconds - self.handler_s) * weight
         self.message_bytes += (size - self.message_bytes) * weight

@@ -1,4 +1,4 @@
-"""Finds out which messages in a worker's hands were cancelled, so that their handlers stop."""
+"""Finds the held messages of a worker that were cancelled, so that their handlers stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weir.model.limits import MAX_BATCH
 from weir.workers.held import HeldMessage
 from weir.workers.renew import Renewer
 
-# A message is asked for from the first look on at which it was held this long already. So handlers that are
-# shorter cost nothing, and a cancelled one is known after two looks at most: 0.8 s.
+# A look asks only about messages that have been held for at least this long. So shorter handlers cost no
+# call, and a cancelled message is found after two looks at most: 0.8 s.
 LOOK_EVERY_S = 0.4
 
 
@@ -40,7 +40,7 @@ class Cancellations:
             await self.look()
 
     async def look(self) -> None:
-        """Ask once. While the broker is away nobody is told; a renewal tells later."""
+        """Ask once. If the broker is away nothing happens; a later renewal finds the revoked leases."""
         since = time.monotonic() - self._look_every_s
         asked = [held for held in self._leases if held.claimed_at <= since]
         for start in range(0, len(asked), MAX_BATCH):

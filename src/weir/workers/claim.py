@@ -1,4 +1,4 @@
-"""Claims messages: one loop per queue asks for them while the worker can take more of it."""
+"""Claims messages: one loop per queue asks for messages while the worker has room for more of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class Claimer:
         self._stopping = True
 
     async def run(self) -> None:
-        """Claim until stopped. Cancelling it may leave leases behind that nobody holds until they lapse."""
+        """Claim until stopped.
+
+        If it is cancelled, no worker has the messages of its last call until their leases lapse.
+        """
         while not self._stopping:
             room = await self._prefetch.wait_for_room(self._queue)
             if self._stopping:
@@ -65,11 +68,11 @@ class Claimer:
         found = await self._broker.dequeue(
             self._queue, consumer=self._consumer, limit=limit, wait_ms=self._wait_ms
         )
-        # Many queues that wait for messages at once share one room. So a claim is large only after full ones.
+        # The claims of many queues may count on the same room. So a claim is large only after a full one.
         self._limit = min(self._limit * 2, MAX_BATCH) if len(found) == limit else self._first_limit
         if not found:
             return
         self._accept(found)
         if len(found) < limit:
-            # Nothing else waits in the queue, so the handlers begin before it is asked again.
+            # Nothing else waits in the queue, so the handlers begin before the queue is asked again.
             await asyncio.sleep(0)

@@ -1,7 +1,8 @@
 """Commands: Python callables, registered by the name that a spec maps messages to; `weir.worker` shows them.
 
 Inputs come as keyword arguments, and a parameter named `context` gets the `Context` of the message.
-Synchronous callables run in threads. The result of a command is kept under the message's idempotency key.
+Synchronous callables run in threads. If the message has an idempotency key, the result of its command is kept
+under that key.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Context:
     idempotency_key: str | None = None
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     """Set when the attempt is over before its handler: its message was cancelled, its lease was lost, its
-    time is up or the worker stops. A synchronous handler looks at it or waits for it, since nothing can stop
-    a thread; an asynchronous one is cancelled as well."""
+    time is up or the worker stops. A synchronous handler checks this event or waits for it, because nothing
+    can stop a thread. An asynchronous handler is cancelled as well."""
     pushes: ChainedPushes | None = field(default=None, repr=False, compare=False)
     """None if the command runs at once for a webhook without a queue."""
 
@@ -88,7 +89,7 @@ class Context:
         priority: int | None = None,
         delay: Duration | None = None,
     ) -> str:
-        """The same for synchronous commands.
+        """`apush` for synchronous commands.
 
         ```python
         @app.command("Order.ShipOrder")

@@ -24,14 +24,14 @@ class HandlerTime:
         self._timeout: asyncio.Timeout | None = None
 
     async def bound(self, action: Awaitable[T]) -> T:
-        """What the action returns; TimeoutError, and the action is cancelled, when the time is up."""
-        # The action may have taken its first step already, and have begun to start a process in it.
+        """Wait for the action; returns its result. When the time is up, cancel it and raise TimeoutError."""
+        # The action may have taken its first step already, and may start a process at this moment.
         async with asyncio.timeout_at(None if self._standing else self._up_at) as self._timeout:
             return await action
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Let the time stand still while the block runs, which needs a bound of its own."""
+        """Let the time stand still while the block runs. The block needs a time limit of its own."""
         clock = asyncio.get_running_loop().time
         began = clock()
         self._standing = True
@@ -52,7 +52,7 @@ _CURRENT: ContextVar[HandlerTime | None] = ContextVar("handler_time", default=No
 
 
 def begin_handler_time(timeout_ms: int | None) -> HandlerTime | None:
-    """The time of the attempt that begins now, also for code that it calls; None if it is endless."""
+    """Begin the time of an attempt, which code that the attempt calls can find; None if it has no limit."""
     made = None if timeout_ms is None else HandlerTime(timeout_ms)
     _CURRENT.set(made)
     return made

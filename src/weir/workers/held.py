@@ -1,4 +1,4 @@
-"""A message in the hands of a worker, from its claim until it is settled."""
+"""A held message: a message in the hands of a worker, from its claim until it is settled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weir.workers.outcome import HandlerOutcome
 
 
 class HeldMessage:
-    """One message, and what the worker knows of it so far.
+    """One message, and what the worker knows about it so far.
 
-    It changes while it passes through the worker: a new value per step cost 5 us of a message.
+    It changes while it passes through the worker: making a new value per step cost 5 us per message.
     """
 
     __slots__ = (
@@ -35,17 +35,17 @@ class HeldMessage:
         self.spec = spec
         self.claimed_at = self.renewed_at = claimed_at
         self.averages: QueueAverages | None = None
-        """Those of its queue; `Prefetch` sets them."""
+        """The averages of its queue; `Prefetch` sets them."""
         self.expected_s = 0.0
-        """How long its handler was expected to take when it came."""
+        """How long its handler was expected to take when the message was claimed."""
         self.task: asyncio.Task[None] | None = None
         """The slot that runs its handler; None while it waits for one."""
         self.started_at_ms: int | None = None
         self.finished_at_ms = 0
         self.stopped_by: HandlerOutcome | None = None
-        """The outcome of an attempt that was stopped, whatever its handler made of it."""
+        """The outcome if the attempt was stopped; it replaces the outcome of the handler."""
         self.give_up_at = 0.0
-        """When its settlement is no longer tried, by the monotonic clock."""
+        """When to stop trying to settle it, by the monotonic clock."""
 
     def end(self, *, now_ms: int) -> None:
         """Note when the attempt ended. A handler that never began took no time."""

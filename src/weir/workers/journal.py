@@ -1,7 +1,7 @@
 """Records of workers in PostgreSQL: attempts for the timeline, handler times, results under idempotency keys.
 
-They are written in batches, and no message waits for it. While PostgreSQL is away the newest records wait and
-the oldest are dropped; the messages themselves are not affected.
+They are written in batches, and no message waits for a write. While PostgreSQL is away the newest records
+wait and the oldest are dropped; the messages themselves are not affected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from weir.warehouse.tables import BUCKET_MS
 SQL = load_queries("weir.workers", "journal.sql")
 # A worker that is killed loses the records of this time (decision 0070).
 FLUSH_S = 0.25
+# The most records that wait while PostgreSQL is away.
 CAPACITY = 50_000
-# Writing down a row takes about 3 us of the event loop, so a batch holds it for 3 ms.
+# Encoding a row takes about 3 us of the event loop, so a batch holds the loop for 3 ms.
 BATCH = 1_000
 ATTEMPTS_KEPT_MS = 7 * DAY_MS
 KEYS_KEPT_MS = DAY_MS
-# A verdict looks back for the usual by at most 105 minutes.
+# To find out what is usual, a verdict looks back by at most 105 minutes.
 HANDLER_TIMES_KEPT_MS = 6 * HOUR_MS
 # A lost lease does not count: no consumer reported a failure.
 FAILED_ENDINGS = frozenset({"failed", "dead"})
@@ -118,7 +119,7 @@ class PostgresJournal:
         self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH)
 
     def record(self, attempt: AttemptRecord) -> None:
-        # As rows: the payloads of so many messages would fill the memory while PostgreSQL is away.
+        # Rows wait, not messages: while PostgreSQL is away so many payloads would fill the memory.
         self._buffer.add(_packed(attempt))
 
     async def flush(self) -> None:
@@ -178,7 +179,7 @@ def _packed(attempt: AttemptRecord) -> _Packed:
 
 
 def _latest(batch: Iterable[_Packed]) -> list[tuple[Any, ...]]:
-    """The results to keep, only the last per key: one statement must not touch a row twice."""
+    """The results to keep. Only the last result of a key: one statement must not touch a row twice."""
     found = {(one.queue, one.result[_KEY_AT]): one.result for one in batch if one.result is not None}
     return list(found.values())
 
@@ -227,7 +228,7 @@ def _result_row(attempt: AttemptRecord) -> tuple[Any, ...]:
 
 
 def result_text(result: Any) -> str:
-    """A result as JSON text. For one that is too large or has no JSON form, a note of that."""
+    """A result as JSON text. If it is too large or has no JSON form, a note that says so."""
     try:
         text = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):

@@ -45,7 +45,7 @@ WHERE kind = 'queue' AND message_id = %(message_id)s AND organization = %(organi
   AND project = %(project)s AND environment = %(environment)s
 
 -- name: begin_hook
--- Claim a key for a webhook that runs at once; nothing comes back if it is claimed or has a result.
+-- Claim a key for a webhook that runs at once. Returns no row if the key is claimed or has a result.
 INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, digest, in_flight,
                                    message_id, at_ms)
 VALUES (%(organization)s, %(project)s, %(environment)s, 'hook', %(name)s, %(key)s, %(digest)s, true,

@@ -10,13 +10,13 @@ from typing import Any
 class Ending(StrEnum):
     DONE = "done"
     FAILED = "failed"
-    """It is tried again by the queue's delivery policy."""
+    """The queue's delivery policy decides when the message is tried again, or whether it dies."""
     REJECTED = "rejected"
-    """It goes to the dead letters without another attempt."""
+    """The message goes to the dead letters without another attempt."""
     LOST = "lost"
     """The lease was lost while the handler ran; another consumer may have the message."""
     CANCELLED = "cancelled"
-    """Somebody cancelled the message, so its lease was revoked; it is not tried again."""
+    """Somebody cancelled the message, so its lease was revoked. The message is not tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class HandlerOutcome:
     delay_ms: int | None = None
     result: Any = None
     uncounted: bool = False
-    """It was not tried at all, and is tried again whatever attempts are left."""
+    """The message was not tried at all. It is tried again, however few attempts are left."""
     kept: bytes | None = None
     """The result of a task as JSON, to be kept in Redis with the ack."""
 

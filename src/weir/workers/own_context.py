@@ -31,7 +31,7 @@ class OwnContext(Generic[T]):
             self.finished, self.result = True, stop.value
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Go on from the first wait. What the coroutine waits for is handed to the asyncio task unchanged."""
+        """Go on from the first wait. The asyncio task gets whatever the coroutine waits for, unchanged."""
         waits_for = self._waits_for
         try:
             while True:

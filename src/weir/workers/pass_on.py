@@ -23,20 +23,20 @@ from weir.model.trace_context import trace_headers_of
 if TYPE_CHECKING:
     from weir.workers.run_message import Tools
 
-# When a message is tried again that has to pass work on to a full queue.
+# How long a message waits for its next attempt if the queue that it passes work on to is full.
 BUSY_DELAY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainedPushes:
-    """Pushes what a command passes on, each message once however often the command runs."""
+    """Pushes the messages that a command passes on, each of them once however often the command runs."""
 
     delivery: Delivery
     tools: Tools
     keys: PushKeys
     loop: asyncio.AbstractEventLoop
     thread_id: int
-    """Of the thread in which the loop runs."""
+    """The id of the thread in which the loop runs."""
 
     @classmethod
     def of(cls, delivery: Delivery, tools: Tools) -> ChainedPushes:
@@ -59,7 +59,7 @@ class ChainedPushes:
         priority: int | None,
         delay: Duration | None,
     ) -> str:
-        """The id of the message. Raises Retry if the queue is full, and NotFound if there is none."""
+        """Push a message; returns its id. Raises Retry if the queue is full, NotFound if it is unknown."""
         own = {**trace_headers_of(self.delivery.headers), **(headers or {})}
         if not isinstance(payload, bytes):
             payload = orjson.dumps(payload)
@@ -80,7 +80,7 @@ class ChainedPushes:
 
 
 async def chain(target: QueueRef, message: NewMessage, parent: Delivery, tools: Tools) -> Enqueued:
-    """Put a message into a queue, and record whose child it is."""
+    """Put a message into a queue, and record `parent` as the message that it came from."""
     if tools.tracer is None:
         (answer,) = await tools.broker.enqueue(target, [message])
     else:
@@ -92,10 +92,10 @@ async def chain(target: QueueRef, message: NewMessage, parent: Delivery, tools: 
 
 
 def chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str, str]:
-    """The headers for the next queue with the id of this message, without those that mark a replay."""
+    """The headers for the next queue: with the id of this message, and without the marks of a replay."""
     own = {name: value for name, value in headers.items() if name not in LINEAGE}
     told = {**own, CHAINED_FROM: message_id}
-    # Full headers go without the mark: the message matters more.
+    # If the id does not fit into the headers it is left out: the message matters more.
     return told if headers_fit(told) else own
 
 

@@ -1,8 +1,9 @@
 """Holds the messages that wait for a slot, and says how many more to fetch ahead.
 
-A worker fetches as much ahead as its slots do in 50 ms, by the recent times of each queue's handlers:
-hundreds of messages of short handlers, so that a call brings many, and one of long handlers, so that a slow
-worker does not keep messages from others. A queue whose handlers were not timed yet counts as slow.
+A worker fetches ahead as many messages as its slots finish in 50 ms, by the recent times of each queue's
+handlers. For short handlers that is hundreds, so that one call brings many. For long handlers it is one, so
+that a slow worker does not keep messages from others. A queue whose handlers were not timed yet counts as
+slow.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from weir.model.names import QueueRef
 from weir.workers.averages import QueueAverages
 from weir.workers.held import HeldMessage
 
-# Longer than a claim takes, so that slots do not run dry; short for a message that waits in the wrong worker.
+# Longer than a claim takes, so that slots always have work. Short, because another worker may be idle.
 AHEAD_S = 0.05
 # Larger claims save less than 1 us per message.
 MAX_AHEAD = 500
-# Large messages wait in Redis instead.
+# Messages beyond this size wait in Redis instead.
 MAX_AHEAD_BYTES = 16 << 20
 # A worker whose settlements are slower than its handlers waits for them, or they would fill its memory.
 MAX_UNSETTLED = 2_000
@@ -28,7 +29,7 @@ _SHORTEST_S = 1e-6
 
 
 class Prefetch:
-    """Messages in the order of their claims. `fixed` fetches that many ahead, whatever the handlers take.
+    """Messages in the order of their claims. `fixed` is how many to fetch ahead, however slow handlers are.
 
     `unsettled` tells how many messages ended and are not settled yet.
     """
@@ -79,7 +80,7 @@ class Prefetch:
         self._changed.set()
 
     def free(self, held: HeldMessage, *, seconds: float) -> None:
-        """Take note that the handler of a message ended after so long. Its slot is free."""
+        """Note that the handler of a message ended after `seconds`. Its slot is free."""
         self._running -= 1
         if held.averages is not None:
             held.averages.note(seconds=seconds, size=len(held.delivery.payload))
@@ -101,7 +102,7 @@ class Prefetch:
         return max(unclaimed, 0) + self._ahead(self._averages_of(queue))
 
     def look_again(self) -> None:
-        """Let claims ask for room again: something else has changed."""
+        """Let claims ask for room again: the number of unsettled messages has changed."""
         self._changed.set()
 
     async def wait_for_room(self, queue: QueueRef) -> int:
@@ -122,16 +123,16 @@ class Prefetch:
         return self._fitting(self._averages_of(queue), seconds=self._budget_s, size=MAX_AHEAD_BYTES) // 2
 
     def _ahead(self, average: QueueAverages) -> int:
-        """How many messages fit into what is left of the 50 ms, and at least one of each queue in turn."""
+        """How many messages fit into the rest of the 50 ms; at least one if time is left and none waits."""
         left_s, left_bytes = self._budget_s - self._waiting_s, MAX_AHEAD_BYTES - self._waiting_bytes
         found = self._fitting(average, seconds=left_s, size=left_bytes)
-        # Else a queue of long handlers would wait for as long as one of short handlers has messages.
+        # Without this a queue of long handlers would get nothing while one of short handlers has messages.
         is_next = average.waiting == 0 and self._waiting_s < self._budget_s
         return max(min(found, MAX_AHEAD - len(self._waiting)), 1 if is_next else 0)
 
     @staticmethod
     def _fitting(average: QueueAverages, *, seconds: float, size: int) -> int:
-        """How many messages take no longer than this and are no larger."""
+        """How many messages fit into so much time and into so many bytes."""
         by_time = int(seconds / max(average.handler_s, _SHORTEST_S))
         by_size = int(size / max(average.message_bytes, 1.0))
         return min(by_time, by_size, MAX_AHEAD)

@@ -22,7 +22,7 @@ RENEWALS_PER_LEASE = 3
 class Renewer:
     """Keeps leases alive, and calls `on_lost` once for a message whose lease is lost nevertheless.
 
-    It is told whether the lease lapsed or was revoked, because the message was cancelled.
+    `on_lost` is told whether the lease lapsed, or was revoked because the message was cancelled.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-# When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
+# How long a message of a disabled endpoint waits: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
 
 
@@ -73,9 +73,9 @@ class Tools:
 async def run(
     delivery: Delivery, spec: QueueSpec, tools: Tools, *, on_waiting: Callable[[], None] = lambda: None
 ) -> HandlerOutcome:
-    """Run the queue's action for one message. `on_waiting` is called if it has to wait for something.
+    """Run the queue's action for one message. `on_waiting` is called if the action has to wait for something.
 
-    The action has context variables of its own. Only a cancellation is raised.
+    The action has context variables of its own. Nothing but a cancellation is raised.
     """
     timeout_ms = spec.delivery.handler_timeout_ms
     limit = begin_handler_time(timeout_ms)
@@ -130,9 +130,9 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
 async def _pass_on(
     delivery: Delivery, spec: QueueSpec, chain: EnqueueTo | None, outcome: HandlerOutcome, tools: Tools
 ) -> HandlerOutcome:
-    """Pass the message on if its command is done. The result stays that of the command.
+    """Pass the message on if its command is done. The outcome is then still the command's.
 
-    If the next queue takes nothing, the message is tried again from its command on.
+    If the next queue does not take the message, the next attempt runs the command again.
     """
     if chain is None or outcome.ending is not Ending.DONE:
         return outcome
@@ -165,7 +165,7 @@ def _context(delivery: Delivery, tools: Tools) -> Context:
 async def run_command(
     command: Command, inputs: dict[str, Any], context: Context | None, executor: Executor
 ) -> HandlerOutcome:
-    """Call a command, in a thread if it is synchronous. An exception of it becomes an outcome.
+    """Call a command, in a thread if it is synchronous. An exception of the command becomes an outcome.
 
     `context` may be None for a command that does not take it.
     """
@@ -173,7 +173,7 @@ async def run_command(
     try:
         if command.is_async:
             return done(await command.handler(**arguments))
-        # A thread has no context variables of its own: it gets those of this message.
+        # A thread does not inherit context variables: it gets the variables of this message here.
         call = partial(copy_context().run, partial(command.handler, **arguments))
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
     except asyncio.CancelledError:
@@ -271,7 +271,7 @@ async def _enqueue(
 
 
 def _json_form(result: Any) -> Any:
-    """What a command returned as expressions see it; InvalidInput if it has no JSON form."""
+    """The result of a command as expressions see it; InvalidInput if it has no JSON form."""
     try:
         return orjson.loads(orjson.dumps(result, default=_plain, option=orjson.OPT_NON_STR_KEYS))
     except TypeError as error:

@@ -16,6 +16,7 @@ from weir.workers.held import HeldMessage
 from weir.workers.outcome import Ending, HandlerOutcome
 
 log = structlog.get_logger("weir.workers")
+# The pause before a batch is sent again while Redis is away.
 RETRY_S = 0.2
 OnSettled = Callable[[HeldMessage, HandlerOutcome, Settlement], None]
 _Item = tuple[HeldMessage, HandlerOutcome]
@@ -23,10 +24,10 @@ _Send = Callable[[Sequence[_Item]], Awaitable[list[Settlement]]]
 
 
 class SettleBatches:
-    """Sends one batch at a time. Outcomes that arrive meanwhile share the next batch.
+    """Sends one batch at a time. Outcomes that arrive while a batch is sent share the next batch.
 
-    `on_settled` hears of every outcome once. One that could not be settled is told as LAPSED: its lease will
-    lapse, and the message be delivered again.
+    `on_settled` is called once per outcome. An outcome that could not be settled is reported as LAPSED: its
+    lease will lapse, and its message will be delivered again.
     """
 
     def __init__(self, broker: Broker, *, on_settled: OnSettled, patience_s: float = 60.0) -> None:
@@ -131,7 +132,7 @@ class SettleBatches:
 
 
 def _ack(broker: Broker, batch: Sequence[_Item]) -> Awaitable[list[Settlement]]:
-    """Ack messages, with the results of those that have one to keep."""
+    """Ack messages, with the results that are to be kept."""
     leases = [_lease(held) for held, _ in batch]
     kept = [outcome.kept for _, outcome in batch]
     return broker.ack(leases, results=kept) if any(kept) else broker.ack(leases)
@@ -144,7 +145,7 @@ def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:
 
 
 def _lease(held: HeldMessage) -> LeaseRef:
-    """The lease with the time of its handler, if that began."""
+    """The lease, with how long its handler ran if the handler began."""
     lease = held.delivery.lease
     if not held.started_at_ms:
         return lease

@@ -105,7 +105,7 @@ class Slots:
 
 
 class LoopTurn:
-    """The time that all slots share until the event loop has served everybody else once."""
+    """A span of time that all slots share. After it they let the event loop serve everything else once."""
 
     def __init__(self, length_s: float = TURN_S) -> None:
         self._length_s = length_s
@@ -119,7 +119,7 @@ class LoopTurn:
         """Give way until the next turn."""
         if not self._is_ending:
             self._is_ending = True
-            # Runs before any slot that gives way, because it is asked for before them.
+            # `_begin` runs before the slots that give way go on, because it is scheduled before them.
             asyncio.get_running_loop().call_soon(self._begin)
         await asyncio.sleep(0)
 

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# An idle thread ends after this long.
 IDLE_S = 10.0
 _Job = tuple[Future[Any], Callable[[], Any]]
 
@@ -27,7 +28,7 @@ class DaemonThreads(Executor):
         future: Future[T] = Future()
         with self._lock:
             start = self._idle <= 0
-            # Counted down at once, so that two jobs do not count on the same idle thread.
+            # Subtracted at once, so that two jobs do not count on the same idle thread.
             self._idle -= 0 if start else 1
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
         if start:
@@ -47,7 +48,7 @@ class DaemonThreads(Executor):
                 self._idle += 1
 
     def _retire(self) -> bool:
-        """Whether this idle thread may end; not if `submit` counted on it meanwhile."""
+        """Whether this idle thread may end. It may not if `submit` already counts on it."""
         with self._lock:
             if self._idle <= 0:
                 return False

@@ -123,7 +123,7 @@ class Timelines:
         """The queue that holds the message now. Searches every queue if none is given."""
         if queue is None and (found := await self._broker.find_message(scope, message_id)) is not None:
             return found.queue
-        # One that just died is in none of the places that `find_message` looks at.
+        # `find_message` does not find a message that died just now.
         names = [queue] if queue else [s.queue.queue for s in await self._broker.states(scope)][:MAX_QUEUES]
         for name in names:
             try:
@@ -161,7 +161,7 @@ def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: 
 def _ordered(
     beginning: list[Moment], operations: list[Moment], work: list[Moment], death: list[tuple[int, Moment]]
 ) -> tuple[Moment, ...]:
-    """All events in order of time. No attempt stands before the beginning, though clocks of hosts differ."""
+    """All events in order of time. Attempts come after the beginning, although the clocks of hosts differ."""
     begun_ms = max((moment.at_ms for moment in beginning), default=0)
     timed = [(moment.at_ms, moment) for moment in (*beginning, *operations)]
     timed += [(max(moment.at_ms, begun_ms), moment) for moment in work]

@@ -20,7 +20,7 @@ WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s 
 SELECT id::text, type, queue, status, created_ms, started_ms, finished_ms, retry_count, error
 FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
-  -- The time in the id is of the clock of its maker, so it may differ from PostgreSQL's.
+  -- The time in the id comes from the clock of the process that made it, which may differ from PostgreSQL's.
   AND created_ms BETWEEN %(created_ms)s - 86400000 AND %(created_ms)s + 86400000
   AND position(convert_to(%(message_id)s, 'UTF8') IN payload) > 0
   -- An operation whose result names other messages found this one to be a duplicate and did not put it in.

@@ -1,5 +1,4 @@
-"""The spans of a worker: one of each handler, and one of each settlement. Only a worker that writes spans
-comes here."""
+"""The spans of a worker: one per handler and one per settlement. Only workers that write spans use it."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ _ERROR_CLASS = re.compile(r"[^\W\d][\w.]*(?=:|$| \(in )")
 async def trace_run(
     acting: Coroutine[Any, Any, HandlerOutcome], delivery: Delivery, spec: QueueSpec, *, tracer: Tracer
 ) -> HandlerOutcome:
-    """Run the action of a message inside a span. It must be called in a context of the message's own."""
-    # Here, because OpenTelemetry is an extra.
+    """Run the action of a message inside a span. Each message needs context variables of its own."""
+    # Imported here, because OpenTelemetry is an extra.
     from weir.tracing.spans import fail_span
 
     try:
@@ -36,7 +35,7 @@ async def trace_run(
                 fail_span(span, error_type_of(outcome), outcome.error)
             return outcome
     finally:
-        # Without effect, unless it never began because the span could not.
+        # This has an effect only if the span could not begin, so that nobody awaited the coroutine.
         acting.close()
 
 
@@ -45,7 +44,7 @@ async def trace_request(
     request: OutboundRequest,
     send: Callable[[OutboundRequest], Awaitable[DeliveryOutcome]],
 ) -> DeliveryOutcome:
-    """Send a request inside a span, with the headers that carry it."""
+    """Send a request inside a span, with the headers that carry the span."""
     from weir.tracing.spans import fail_span
 
     with tracer.requesting(request.url) as (span, headers):
@@ -60,7 +59,7 @@ async def trace_request(
 
 
 def error_type_of(outcome: HandlerOutcome) -> str:
-    """The class of the error that a handler raised, or else how it ended."""
+    """The class of the error that a handler raised; if there is none, how the handler ended."""
     found = _ERROR_CLASS.match(outcome.error)
     return found[0] if found else outcome.ending.value
 

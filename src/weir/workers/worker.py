@@ -37,7 +37,7 @@ DRAIN_S = 25.0
 LOOK_EVERY_S = 0.2
 # How long the last settlements may take at the end of a drain; afterwards their leases lapse.
 LAST_SETTLE_S = 3.0
-# After these there is nothing to settle: the lease is gone.
+# Endings that leave nothing to settle, because the lease is gone.
 _UNSETTLED = (Ending.LOST, Ending.CANCELLED)
 
 
@@ -48,10 +48,10 @@ class WorkerOptions:
     name: str
     concurrency: int = 10
     prefetch: int | None = None
-    """How many messages are fetched ahead. None: as many as the slots do in 50 ms, and at least one."""
+    """How many messages are fetched ahead. None: as many as the slots finish in 50 ms, and at least one."""
     drain_s: float = DRAIN_S
     wait_ms: int = WAIT_MS
-    """How long one claim waits for a message; a draining worker waits that long for it to return."""
+    """How long one claim waits for a message. A draining worker waits about as long for the claim to end."""
     environment: EnvironmentRef | None = None
     """None: the queues of every environment."""
     queues: frozenset[str] = frozenset()
@@ -179,7 +179,7 @@ class Worker:
         now, queue = time.monotonic(), deliveries[0].queue
         spec = self._specs.snapshot.queues.get(queue) or QueueSpec(name=queue.queue)
         batch = [HeldMessage(delivery, spec, claimed_at=now) for delivery in deliveries]
-        # From now on and not only while the handler runs: the wait for a slot may be longer than the lease.
+        # Renew from now on, and not only while handlers run: the wait for a slot may outlast the lease.
         self._renewer.hold(batch)
         self._prefetch.add(batch)
         self._slots.wake()
@@ -240,7 +240,7 @@ class Worker:
         )
 
     async def _drain(self, watching: list[asyncio.Task[None]]) -> None:
-        """Stop claiming, let handlers finish, cancel those that do not, settle everything.
+        """Stop claiming, let handlers finish, cancel the handlers that take too long, settle everything.
 
         Leases are renewed until the end, because handlers and settlements need them.
         """

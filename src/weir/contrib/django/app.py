@@ -50,7 +50,7 @@ class DjangoApp(App):
     def find_task(self, name: str) -> Task[Any, Any] | None:
         """The task that a message calls by its module path; None if there is none, or it cannot be imported.
 
-        Only what is decorated as a task is called, whatever path a message names.
+        Only functions that are decorated as tasks are called, whatever path a message names.
         """
         if name not in self.tasks:
             found = find_django_task(name)
@@ -76,7 +76,7 @@ class DjangoApp(App):
         return Task(self, run, name=name, queue=self._queue)
 
     def api_client(self) -> Weir:
-        """A client of the API, also in a worker on the stores, whose own calls go to the broker."""
+        """A client of the API. A worker on the stores has one too, although its calls go to the broker."""
         return self._client()
 
 

@@ -28,13 +28,13 @@ from weir.workers.threads import DaemonThreads
 if TYPE_CHECKING:
     from weir.contrib.django.app import DjangoApp
 
-# A task that runs longer than this is told as running, with its worker. Shorter ones cost no request more.
+# A task that runs for longer than this tells that it runs, and in which worker. Shorter ones cost no request.
 TELL_AFTER_S = 0.2
 _THREADS = DaemonThreads(name="django-task")
 
 
 class _NeverKept(Reject):
-    """A return value that cannot be kept would not be kept the next time either."""
+    """The return value cannot be kept. It is a `Reject`, because another attempt would not change that."""
 
 
 class DjangoAttempt:
@@ -52,7 +52,7 @@ class DjangoAttempt:
         self._record = CallRecord(task=context.task, queue=context.queue, call=call)
 
     async def run(self) -> dict[str, Any]:
-        """The record of a call that is done. A failure is raised, and its record told as progress."""
+        """Run the task; returns the record of the call. A failure is raised, after its record was told."""
         await self._begin()
         loop = asyncio.get_running_loop()
         telling = loop.call_later(TELL_AFTER_S, self._tell)
@@ -70,7 +70,7 @@ class DjangoAttempt:
             told = await self._app.backend().outcome(self._context.message_id)
             before = CallRecord.of(told.progress)
             if before is not None:
-                # Large arguments are left out of what is told.
+                # The record that was told may lack the arguments, if they are large.
                 self._record = replace(before, call=self._record.call)
         worker_id = f"{socket.gethostname()}:{os.getpid()}"
         self._record = self._record.attempted(worker_id, attempt=self._context.attempt, now_ms=_now_ms())
@@ -79,7 +79,7 @@ class DjangoAttempt:
         self._context.progress(self._record.document())
 
     def _run(self) -> None:
-        """In a thread, where Django's database may be used. Connections are its own, as in a request."""
+        """Run in a thread, where Django's database may be used. Like a request it has its own connections."""
         close_old_connections()
         try:
             self._send(task_started, TaskResultStatus.RUNNING)
@@ -102,7 +102,7 @@ class DjangoAttempt:
             raise _NeverKept(f"the return value cannot be kept: {error}") from error
 
     def _finish(self, status: Any) -> None:
-        """Send `task_finished` once, also if a receiver raises; never if the attempt was over before."""
+        """Send `task_finished` once, even if a receiver raises; not at all if the attempt was cancelled."""
         if self._finished or self._context.cancelled:
             return
         self._finished = True

@@ -36,7 +36,7 @@ _LOWEST, _HIGHEST = -100, 100
 
 @cache
 def app_of(alias: str, options: BackendOptions, queues: frozenset[str]) -> DjangoApp:
-    """The app of a backend. Django makes a backend per thread; its connections belong to the process."""
+    """The app of a backend. Django makes a backend per thread; the app belongs to the whole process."""
     return DjangoApp(alias, options, sorted(queues))
 
 
@@ -92,12 +92,12 @@ class WeirBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """The same for code with an event loop. With an outbox it runs where Django keeps its connection."""
+        """`enqueue` for code with an event loop. With an outbox it runs in the thread of the connection."""
         sensitive = self.app.outbox is not None
         return await sync_to_async(self.enqueue, thread_sensitive=sensitive)(task, args, kwargs)
 
     def get_result(self, result_id: str) -> Any:
-        """The result of a task, for a day after its end."""
+        """The result of a task. It is kept for a day after the task's end."""
         app = self.app
         found = None
         if app.outbox is not None and result_id.startswith(OUTBOX):
@@ -109,12 +109,12 @@ class WeirBackend(BaseTaskBackend):  # type: ignore[misc]
         return self._result(result_id, found)
 
     async def aget_result(self, result_id: str) -> Any:
-        """The same for code with an event loop."""
+        """`get_result` for code with an event loop."""
         sensitive = self.app.outbox is not None
         return await sync_to_async(self.get_result, thread_sensitive=sensitive)(result_id)
 
     def check(self, **kwargs: Any) -> Iterator[Any]:
-        """What is wrong with the settings, for `manage.py check`."""
+        """The mistakes in the settings, for `manage.py check`."""
         where = f'TASKS["{self.alias}"]'
         for problem in option_problems(self.options, self.queues):
             yield checks.Error(problem, obj=where, id="weir.E001")
@@ -138,7 +138,7 @@ class WeirBackend(BaseTaskBackend):  # type: ignore[misc]
             )
 
     def _message(self, task: Any, call: DjangoCall, own_id: str | None) -> OutgoingMessage:
-        """The message of a call. Enqueued inside another task, it carries its parent and is pushed once."""
+        """The message of a call. Inside another task it names its parent, and retries push it only once."""
         found = self.app.find_task(task.module_path)
         assert found is not None
         asked = call.document() | ({} if own_id is None else {"id": own_id})

@@ -37,6 +37,6 @@ __all__ = [
     "task_started",
 ]
 
-# Its name changed between versions.
+# The name of this exception changed between versions.
 InvalidDjangoTask: Any = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
 TaskResultDoesNotExist: Any = exceptions.TaskResultDoesNotExist

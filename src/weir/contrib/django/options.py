@@ -24,7 +24,7 @@ class BackendOptions:
     app: str | None = None
     """The name under which the backend owns its queues; by default `django`, or the backend's alias."""
     max_attempts: int = 1
-    """Tasks of Django are not written to be repeated, unless their author says so."""
+    """1 by default, because tasks of Django are not written to be repeated unless their author says so."""
     timeout: float | None = None
     """How long an attempt may take, in seconds."""
     outbox: str | None = None
@@ -32,7 +32,7 @@ class BackendOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> BackendOptions:
-        """The options; Misconfigured names the first that does not fit."""
+        """The options; Misconfigured names the first mistake."""
         for problem in _problems(given):
             raise Misconfigured(problem)
         return cls(**given)
@@ -53,7 +53,7 @@ _NAMES = tuple(one.name for one in fields(BackendOptions))
 
 
 def option_problems(given: Mapping[str, Any], queues: set[str]) -> Iterator[str]:
-    """What is wrong with the settings of a backend, one sentence each; for `manage.py check`."""
+    """The mistakes in the settings of a backend, one sentence per mistake, for `manage.py check`."""
     found = list(_problems(given))
     yield from found
     for queue in sorted(queues, key=str):

@@ -1,8 +1,8 @@
 """The record of one call of a Django task: what was asked, and what its attempts came to.
 
-It travels as JSON. What was asked is the payload of the message. Attempts are told as the progress of the
-message while it lives, and as its result when it is done, so a result of Django can be made from what Weir
-keeps of the message alone.
+It travels as JSON. The payload of the message says what was asked. The record with the attempts is told as
+the progress of the message, and is its result when it is done. So Django's result of a task can be made from
+what Weir keeps with the message.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weir.model.ids import id_time_ms
 from weir.model.limits import MAX_RESULT_BYTES
 
 RECORD = "weir-django"
-"""The member that tells a record from what another program kept; its value is the version."""
+"""The member that marks a record, because other programs keep other values. Its value is the version."""
 MAX_TRACEBACK = 4_000
 UNKNOWN_WORKER = "unknown"
-"""Stands for the worker of an attempt that left no record, because it died."""
+"""Stands for a worker that died, so that its attempt left no record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class DjangoCall:
     priority: int = 0
     run_after: str | None = None
     id: str | None = None
-    """The id of the result, if it is not that of the message."""
+    """The id of the result, if it differs from the id of the message."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> DjangoCall:
@@ -66,7 +66,7 @@ class CallRecord:
 
     @classmethod
     def of(cls, document: Any) -> CallRecord | None:
-        """The record that is kept with a message; None if it is none of ours."""
+        """The record that is kept with a message; None if the kept value is not a record."""
         if not isinstance(document, dict) or document.get(RECORD) != 1:
             return None
         known = {one.name: document[one.name] for one in fields(cls) if one.name in document}
@@ -78,7 +78,7 @@ class CallRecord:
         return cls(**known)
 
     def document(self) -> dict[str, Any]:
-        """The record as JSON that can be kept. Of a large one first the arguments and then errors go."""
+        """The record as JSON. If it is too large to keep, it loses its arguments, then its oldest errors."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {RECORD: 1, **own, "call": self.call.document()}
         if _size(found) > MAX_RESULT_BYTES:
@@ -88,7 +88,7 @@ class CallRecord:
         return found
 
     def attempted(self, worker_id: str, *, attempt: int, now_ms: int) -> CallRecord:
-        """With an attempt that begins. Those before it that left nothing are counted too."""
+        """The record with an attempt that begins. Earlier attempts that left no record are counted too."""
         missing = (UNKNOWN_WORKER,) * (attempt - 1 - len(self.worker_ids))
         return replace(
             self,
@@ -102,7 +102,7 @@ class CallRecord:
         return replace(self, errors=(*self.errors, _told(error)), finished_ms=now_ms)
 
     def done(self, value: Any, *, now_ms: int) -> CallRecord:
-        """With the value that the function returned; ValueError if it is too large to be kept."""
+        """The record with the value that the function returned; ValueError if it is too large to be kept."""
         done = replace(self, value=value, finished_ms=now_ms)
         size = _size(done.document())
         if size > MAX_RESULT_BYTES:
@@ -113,7 +113,7 @@ class CallRecord:
         return done
 
     def result(self, result_id: str, status: Any, *, task: Any) -> Any:
-        """The result as Django shows it. `task` is the one that was enqueued, with its options."""
+        """The result as Django shows it. `task` is the task that was enqueued, with its options."""
         waits = status in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
         found = TaskResult(
             task=task,
@@ -129,13 +129,13 @@ class CallRecord:
             errors=[TaskError(exception_class_path=name, traceback=text) for name, text in self.errors],
             worker_ids=list(self.worker_ids),
         )
-        # Django keeps it out of the constructor.
+        # Django's constructor does not take the value.
         object.__setattr__(found, "_return_value", self.value)
         return found
 
 
 def enqueued_ms(result_id: str) -> int:
-    """When a task was enqueued: its id ends with a UUIDv7, which tells."""
+    """When a task was enqueued: the id of its result ends with a UUIDv7, which has the time."""
     return id_time_ms(result_id[-36:])
 
 

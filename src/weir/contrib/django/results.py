@@ -18,7 +18,9 @@ from weir.model.message_headers import TASK
 
 T = TypeVar("T")
 OUTBOX = "outbox:"
-"""The id of a task that went through the outbox: so is its message's idempotency key spelled, too."""
+"""The prefix of the result id of a task that went through the outbox.
+
+The message of the task has the result id as its idempotency key."""
 _OPERATION = "operation:"
 _LOOKS = 10
 _LOOK_AGAIN_S = 0.3
@@ -27,7 +29,7 @@ _LOOK_AGAIN_S = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCall:
-    """A call of which something is known."""
+    """What is known about a call."""
 
     record: CallRecord
     status: Any
@@ -39,7 +41,7 @@ def queued_id(operation_id: str) -> str:
 
 
 def find_call(weir: Weir, result_id: str, queues: Iterable[str]) -> FoundCall | None:
-    """What is known of a task by the id of its result; None if nothing is."""
+    """Look up a task by the id of its result; None if nothing is known about it."""
     message_id = _message_id(weir, result_id, queues)
     if message_id is None:
         return None
@@ -82,7 +84,7 @@ def _found(weir: Weir, message_id: str, outcome: MessageOutcome) -> FoundCall | 
 
 
 def _died(weir: Weir, message_id: str, told: CallRecord | None, error: str | None) -> FoundCall | None:
-    """What its last attempt told; an attempt that ended without a word is told by its dead letter."""
+    """The record that the last attempt told. If it told no end, the dead letter says how it ended."""
     if told is not None and told.finished_ms is not None:
         return FoundCall(record=told, status=TaskResultStatus.FAILED)
     letter = _letter(weir, message_id)
@@ -115,7 +117,7 @@ def _waits(weir: Weir, message_id: str, told: CallRecord | None, outcome: Messag
 
 
 def _asked(queue: str, message: dict[str, Any]) -> CallRecord | None:
-    """The record of a message that no attempt told anything of."""
+    """The record of a message whose attempts told nothing."""
     path, payload = message["headers"].get(TASK), message["payload"]
     if path is None or not isinstance(payload, dict) or "args" not in payload:
         return None
@@ -123,7 +125,7 @@ def _asked(queue: str, message: dict[str, Any]) -> CallRecord | None:
 
 
 def _or_none(look: Callable[[], T]) -> T | None:
-    """What the API answers; None if it knows of nothing."""
+    """The answer of the API; None if the API does not know what is asked for."""
     try:
         return look()
     except ApiError as error:

@@ -22,7 +22,7 @@ from weir.outbox.transactional_push import SQL, push_through_django
 def push_to_outbox(database: str, make: Callable[[str], OutgoingMessage]) -> str:
     """Write the message of a task into the open transaction. Returns the id of its result.
 
-    The relay pushes it under that id as its idempotency key, by which its result is found.
+    The relay pushes the message with that id as its idempotency key, and the result is found by that key.
     """
     row_id = new_id()
     message = make(f"{OUTBOX}{row_id}")
@@ -57,5 +57,5 @@ def find_in_outbox(database: str, result_id: str) -> FoundCall | None:
 
 
 def _delay(deliver_at: datetime | None) -> float | None:
-    """The outbox counts delays from the push."""
+    """The seconds from now to a time, because the outbox knows delays and no times."""
     return None if deliver_at is None else max(0.0, (deliver_at - datetime.now(UTC)).total_seconds())

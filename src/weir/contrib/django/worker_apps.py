@@ -1,4 +1,4 @@
-"""The apps that `weir worker` finds: `worker_apps:default` of this package is that of `TASKS["default"]`."""
+"""The apps for `weir worker`: `worker_apps:default` of this package is the app of `TASKS["default"]`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def __getattr__(alias: str) -> DjangoApp:
 
 
 def app_of_alias(alias: str) -> DjangoApp:
-    """The app of the backend with that alias; Misconfigured if it is none of Weir's."""
+    """The app of the backend with that alias; Misconfigured if it is not a backend of Weir."""
     # Imported here, because importing tasks of Django needs its settings.
     from weir.contrib.django.backend import WeirBackend
     from weir.contrib.django.interface import task_backends

@@ -22,10 +22,11 @@ _NUMBERS = {
 
 
 class WeirWorkerCommand(BaseCommand):  # type: ignore[misc]
-    """Runs tasks until Ctrl-C or SIGTERM, which let running ones end."""
+    """Runs tasks until Ctrl-C or SIGTERM, which let running tasks end."""
 
-    help = "Run the tasks of this project that a backend of Weir was given."
-    # What is wrong is said below; and on the stores a worker needs no address of the API.
+    help = "Run the tasks that this project enqueues with a backend of Weir."
+    # `handle` reports wrong settings. Django's checks would also want an address of the API, and a worker on
+    # the stores does not need one.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
