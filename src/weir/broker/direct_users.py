@@ -1,7 +1,8 @@
 """The users of Redis for clients in direct mode: one per token, made and removed with it.
 
-A user may run the scripts of producers and consumers on the keys of one shard, and nothing else. It has the
-name and the secret of its token, of which Weir stores only the hash that Redis takes as well.
+A user may run the scripts of producers and consumers on the keys of one shard, and nothing else. It is named
+after the id of its token, and its password is the secret of the token. Weir stores only the hash of the
+secret, which Redis accepts too.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ VERBS = (
     "nack",
     "now",
 )
-"""What a producer or consumer calls."""
+"""The scripts that a producer or consumer calls."""
 _COMMANDS = ("auth", "eval", "evalsha", "get", "ping", "select", "subscribe", "unsubscribe")
-"""What the client sends itself."""
+"""The commands that a client sends outside of scripts."""
 _CLUSTER_COMMANDS = ("asking", "cluster|slots", "command", "readonly")
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 
@@ -62,13 +63,13 @@ class DirectUsers:
         return self._shards
 
     async def epoch(self) -> str | None:
-        """Which life of this Redis it is: a client compares it with what it finds at its own URL."""
+        """The epoch of the data in this Redis: a client compares it with the epoch at its own URL."""
         with translated():
             stored = await self._client.execute_command("GET", keys.EPOCH)
         return None if stored is None else stored.decode()
 
     async def allow(self, token_id: str, *, digest: bytes, environment: EnvironmentRef) -> None:
-        """Make the user of a token, or make it anew."""
+        """Make the user of a token, or replace it."""
         rules = self._rules(digest, shard=shard_of(environment, shards=self._shards))
         with translated():
             try:
@@ -76,7 +77,7 @@ class DirectUsers:
             except ResponseError as error:
                 if "syntax" not in str(error).lower():
                     raise _refused(error) from error
-                # Before Redis 7 no key can be for reading alone. The client does without the epoch.
+                # Before Redis 7 a rule cannot allow only reading. The client then does without the epoch.
                 await self._everywhere("SETUSER", user_name(token_id), *rules)
 
     async def exists(self, token_id: str) -> bool:

@@ -1,6 +1,6 @@
 """A blocking connection to one Redis: a socket and hiredis, and nothing in between.
 
-The driver's own spends more time in Python on a command than Redis spends on a short script.
+The driver's own connection spends more time in Python on a command than Redis spends on a short script.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _READ_BYTES = 1 << 16
 
 
 class _SelfClosingSocket(socket.socket):
-    """Closes itself without a word: a client may be dropped without being closed, as with the driver."""
+    """Closes itself without a warning: a client may be dropped without being closed, as with the driver."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class PlainConnection:
-    """Carries one command at a time. It has those methods of the driver's connections that are used here."""
+    """Carries one command at a time. It has the methods of the driver's connections that Weir uses."""
 
     def __init__(self, address: Mapping[str, Any], *, answer_s: float, connect_s: float) -> None:
         self._address = address
@@ -48,7 +48,7 @@ class PlainConnection:
             raise self._failed(error) from error
 
     def read_response(self) -> Any:
-        """The next reply; the driver's error if it is one, or if none comes in time."""
+        """The next reply. Raises the driver's error for an error, or if no reply comes in time."""
         opened, reader = self._opened(), self._reader
         while (reply := reader.gets()) is _PENDING:
             try:
@@ -92,7 +92,7 @@ class PlainConnection:
             raise self._failed(error) from error
         opened = _SelfClosingSocket(fileno=connected.detach())
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel keeps the time: Python's own timeouts ask it before each call whether it would wait.
+        # The kernel keeps the timeouts: Python's own would cost one more system call per read and write.
         span = struct.pack("ll", *divmod(round(self._answer_s * 1_000_000), 1_000_000))
         opened.settimeout(None)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
@@ -100,7 +100,7 @@ class PlainConnection:
         return opened
 
     def _greet(self) -> None:
-        """Say who we are and which database is meant."""
+        """Authenticate, and select the database."""
         user, password, number = (self._address.get(name) for name in ("username", "password", "db"))
         greetings: list[tuple[Any, ...]] = []
         if password is not None:
@@ -116,7 +116,7 @@ class PlainConnection:
             raise
 
     def _failed(self, error: OSError) -> exceptions.RedisError:
-        """The driver's error for one of the socket. What was on its way may still come, so it is closed."""
+        """The driver's error for an error of the socket. Disconnects, because an old reply may still come."""
         self.disconnect()
         if isinstance(error, BlockingIOError | TimeoutError):
             return exceptions.TimeoutError("Redis did not answer in time")

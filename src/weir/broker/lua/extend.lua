@@ -1,6 +1,6 @@
 -- extend: keep leases for longer, counted from now.
 -- ARGV  7 lease in ms, 8… for each queue its ident and the leases, each id (16) and token (16)
--- Reply {'ok', one letter a lease: d done, l lapsed, c cancelled} | {'stale'}
+-- Reply {'ok', one letter per lease: d done, l lapsed, c cancelled} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "recorded"

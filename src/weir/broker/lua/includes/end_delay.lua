@@ -1,4 +1,4 @@
--- A message waited for its time or a retry until this time.
+-- Add to a wait that the message waited for its time or a retry until `at`.
 local function end_delay(w, attempts, at)
   if w.fresh then w.fresh, w.frees, w.starts = false, false, false end
   local spent = math.max(0, at - w.since)

@@ -2,8 +2,8 @@
 --- include "alarm"
 -- Put an available message in its place (`stands`, see `pack_place`). In an ordered queue it waits in `lanes` if its
 -- ordering key has a head already, unless it is that head coming back (`returning`). Without a key there is nothing to
--- wait for. `expiry` lists only members that would be found too late by looking at the front of `ready`. Whether it waits
--- in `lanes`.
+-- wait for. `expiry` lists only members that would be found too late by looking at the front of `ready`. Answers whether
+-- the message waits in `lanes`.
 local function place(q, id, stands, available, expires, priority, order_key, returning)
   local member = string.sub(stands, 1, 8) .. id .. string.sub(stands, 9) .. order_key
   redis.call('ZADD', q.key.ready, q.ordered and available or (9 - priority) * BAND + available, member)
