@@ -73,23 +73,25 @@ class DirectUsers:
         rules = self._rules(digest, shard=shard_of(environment, shards=self._shards))
         with translated():
             try:
-                await self._everywhere("SETUSER", user_name(token_id), *rules, "%R~" + keys.EPOCH.decode())
+                await self._run_everywhere(
+                    "SETUSER", user_name(token_id), *rules, "%R~" + keys.EPOCH.decode()
+                )
             except ResponseError as error:
                 if "syntax" not in str(error).lower():
                     raise _refused(error) from error
                 # Before Redis 7 a rule cannot allow only reading. The client then does without the epoch.
-                await self._everywhere("SETUSER", user_name(token_id), *rules)
+                await self._run_everywhere("SETUSER", user_name(token_id), *rules)
 
     async def exists(self, token_id: str) -> bool:
         with translated():
-            found = await self._everywhere("GETUSER", user_name(token_id))
+            found = await self._run_everywhere("GETUSER", user_name(token_id))
         nodes = found.values() if isinstance(found, dict) and self._is_cluster else [found]
         return all(node is not None for node in nodes)
 
     async def remove(self, token_id: str) -> None:
         """End the user of a token, and its connections."""
         with translated():
-            await self._everywhere("DELUSER", user_name(token_id))
+            await self._run_everywhere("DELUSER", user_name(token_id))
 
     def _rules(self, digest: bytes, *, shard: int) -> list[str]:
         commands = script_commands().union(_COMMANDS, _CLUSTER_COMMANDS if self._is_cluster else ())
@@ -101,7 +103,7 @@ class DirectUsers:
     def _is_cluster(self) -> bool:
         return isinstance(self._client, RedisCluster)
 
-    async def _everywhere(self, word: str, *args: str) -> object:
+    async def _run_everywhere(self, word: str, *args: str) -> object:
         """Run a command of `ACL` on every node."""
         if self._is_cluster:
             # The driver's client of a cluster knows these commands by both words.

@@ -120,7 +120,7 @@ class LoopRedis:
         """The reply to one command. A connection whose reply did not come is not used again."""
         await self._enter()
         try:
-            connection = await self._connection()
+            connection = await self._take_connection()
             try:
                 reply = await connection.ask(args, timeout_s=self._answer_s)
             except exceptions.ResponseError:
@@ -199,7 +199,7 @@ class LoopRedis:
                 return
         self._room += 1
 
-    async def _connection(self) -> RedisProtocol:
+    async def _take_connection(self) -> RedisProtocol:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:

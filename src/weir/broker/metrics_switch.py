@@ -71,10 +71,10 @@ class MetricsSwitch:
             replies.check(await self._runner.run("switch_metrics", shard, *arguments))
             return await self._read(shard)
 
-        return await self._each(switch)
+        return await self._ask_each(switch)
 
     async def read(self) -> SwitchState:
-        return await self._each(self._read)
+        return await self._ask_each(self._read)
 
     async def take_over(self) -> None:
         """Switch metrics off if the key of earlier versions says so, and remove that key."""
@@ -102,7 +102,7 @@ class MetricsSwitch:
         with translated():
             return switch_of(shard, await cast(Any, self._runner.client).hgetall(switch_key(shard)))
 
-    async def _each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
+    async def _ask_each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
         # One shard before the others: many first calls at once break the driver's client of a cluster.
         first = await _attempt(ask(self._shards[0]))
         others = await asyncio.gather(*(_attempt(ask(shard)) for shard in self._shards[1:]))

@@ -40,21 +40,21 @@ class PlainConnection:
         self.pid = os.getpid()
 
     def send_packed_command(self, parts: Sequence[bytes]) -> None:
-        opened = self._opened()
+        opened = self._open_socket()
         try:
             for part in parts:
                 opened.sendall(part)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._disconnect_after(error) from error
 
     def read_response(self) -> Any:
         """The next reply. Raises the driver's error for an error, or if no reply comes in time."""
-        opened, reader = self._opened(), self._reader
+        opened, reader = self._open_socket(), self._reader
         while (reply := reader.gets()) is _PENDING:
             try:
                 data = opened.recv(_READ_BYTES)
             except OSError as error:
-                raise self._failed(error) from error
+                raise self._disconnect_after(error) from error
             if not data:
                 self.disconnect()
                 raise exceptions.ConnectionError("Redis closed the connection")
@@ -68,7 +68,7 @@ class PlainConnection:
         if self._reader.has_data():
             return True
         waiting = select.poll()
-        waiting.register(self._opened(), select.POLLIN)
+        waiting.register(self._open_socket(), select.POLLIN)
         return bool(waiting.poll(timeout_s * 1_000))
 
     def disconnect(self) -> None:
@@ -77,7 +77,7 @@ class PlainConnection:
                 self._socket.close()
             self._socket = None
 
-    def _opened(self) -> socket.socket:
+    def _open_socket(self) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect()
             self._greet()
@@ -89,7 +89,7 @@ class PlainConnection:
         try:
             connected = socket.create_connection(place, timeout=self._connect_s)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._disconnect_after(error) from error
         opened = _SelfClosingSocket(fileno=connected.detach())
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel keeps the timeouts: Python's own would cost one more system call per read and write.
@@ -115,7 +115,7 @@ class PlainConnection:
             self.disconnect()
             raise
 
-    def _failed(self, error: OSError) -> exceptions.RedisError:
+    def _disconnect_after(self, error: OSError) -> exceptions.RedisError:
         """The driver's error for an error of the socket. Disconnects, because an old reply may still come."""
         self.disconnect()
         if isinstance(error, BlockingIOError | TimeoutError):

@@ -107,7 +107,7 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
 
 async def _inspect(ask: _Ask) -> RedisState:
     info = await ask("INFO")
-    policy = await _config(ask, "maxmemory-policy")
+    policy = await _ask_config(ask, "maxmemory-policy")
     return RedisState(
         name=str(info.get("server_name", "redis")).capitalize(),
         # Valkey also tells the version of the Redis that it descends from.
@@ -148,7 +148,7 @@ def wrong_scheme(url: str, state: RedisState) -> list[str]:
     return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
 
 
-async def _config(ask: _Ask, name: str) -> str:
+async def _ask_config(ask: _Ask, name: str) -> str:
     """A configuration value; hosted servers may forbid asking."""
     try:
         values = await ask("CONFIG GET", name)

@@ -122,16 +122,16 @@ class RedisBroker(RedisMessages):
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
         checks.check_spec(spec)
-        await self._about(queue, "define", layout.pack_promises(spec))
+        await self._run_about(queue, "define", layout.pack_promises(spec))
 
     async def forget(self, queue: QueueRef) -> None:
-        await self._about(queue, "forget")
+        await self._run_about(queue, "forget")
 
     async def pause(self, queue: QueueRef) -> None:
-        await self._about(queue, "pause")
+        await self._run_about(queue, "pause")
 
     async def resume(self, queue: QueueRef) -> None:
-        await self._about(queue, "resume")
+        await self._run_about(queue, "resume")
 
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
         checks.check_concurrency(concurrency)
@@ -148,7 +148,7 @@ class RedisBroker(RedisMessages):
         return replies.granted(replies.check(reply, queue=queue.queue))
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
-        await self._about(queue, "open_gates", *_gate_names(gates))
+        await self._run_about(queue, "open_gates", *_gate_names(gates))
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
@@ -198,7 +198,7 @@ class RedisBroker(RedisMessages):
         now: int = (await self._runner.run("now", shard))[1]
         return now
 
-    async def _about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
+    async def _run_about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
         """Run a script about one queue that may run twice without harm."""
         reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
         return replies.check(reply, queue=queue.queue)
@@ -423,14 +423,14 @@ class RedisBroker(RedisMessages):
         results: list[bool] = []
         for at in range(0, len(message_ids), MAX_BATCH):
             blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + MAX_BATCH])
-            results += replies.flags(await self._about(queue, "holds", blob))
+            results += replies.flags(await self._run_about(queue, "holds", blob))
         return results
 
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
-        return replies.headers(await self._about(queue, "peek", layout.id_bytes(message_id)))
+        return replies.headers(await self._run_about(queue, "peek", layout.id_bytes(message_id)))
 
     async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
-        reply = await self._about(queue, "last_errors", limit)
+        reply = await self._run_about(queue, "last_errors", limit)
         return [error.decode(errors="replace") for error in reply[1:]]
 
     # the server behind it

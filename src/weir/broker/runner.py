@@ -208,19 +208,19 @@ class ScriptRunner:
     async def _try(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         for delay in _RETRY_DELAYS_S:
             try:
-                return await self._once(wanted, call)
+                return await self._run_once(wanted, call)
             except DRIVER_ERRORS as error:
                 if not is_passing(error):
                     raise translate(error) from error
             self.repeated = True
             await self._pause(delay)
         with translated():
-            return await self._once(wanted, call)
+            return await self._run_once(wanted, call)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
+    async def _run_once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         reply: list[Any]
         try:
             reply = await self.client.execute_command("EVALSHA", wanted.sha, *call)
