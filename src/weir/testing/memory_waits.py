@@ -1,4 +1,4 @@
-"""Why messages of the memory broker waited: full logs of what held when, cut up and added together.
+"""Why messages of the memory broker waited: full logs of every reason, cut into spans and added up.
 
 The Redis broker keeps running clocks instead; its answers are compared with these.
 """
