@@ -101,7 +101,7 @@ class Admission:
         return self._shared(decision, holder)
 
     def peek(self, kind: OperationType, holder: Holder) -> Decision:
-        """What would be decided now, without deciding it."""
+        """The decision that `decide` would make now, without remembering it."""
         return self._shared(self._decided(kind, self.in_flight + 1, self.queueing), holder)
 
     def let_in(self, kind: OperationType, holder: Holder) -> bool:

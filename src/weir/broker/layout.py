@@ -43,7 +43,7 @@ _LUA_FORMATS = {
     # plus UNKNOWN_BIAS; then the attempts, after two bytes with their size, and the ordering key
     "WAIT": ">I1I6I6I6I6I6I6I6I6I6I6",
     "HANDED_OUT": lives.HANDED_OUT,
-    # 2 (1 without origin, 0 in leases of before version 4 of the state), deadline, token, length of the
+    # 2 (1 without origin, 0 in leases from before version 4 of the state), deadline, token, length of the
     # consumer's name; then the name, the member, HANDED_OUT and the origin
     "LEASE": ">I2I6c16I1",
     # the end of a body from where the message was first available; then its key and ORIGIN_END
@@ -148,7 +148,7 @@ _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
 the readings of the clocks.
 
-The two highest bits of the headers' length say that the place follows, and that the readings do; bodies of
+The two highest bits of the headers' length say that the place follows, and that the readings do; bodies from
 before versions 3 and 4 of the state lack them.
 """
 PLACED, READ = 0x80, 0x40

@@ -144,7 +144,7 @@ class LoopRedis:
                     lambda: RedisProtocol(heard), address.get("host", "localhost"), address.get("port", 6379)
                 )
         except TimeoutError:
-            raise exceptions.TimeoutError("Redis took no connection in time") from None
+            raise exceptions.TimeoutError("Redis did not accept a connection in time") from None
         except OSError as error:
             raise exceptions.ConnectionError(str(error)) from error
         try:

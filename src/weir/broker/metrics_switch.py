@@ -46,8 +46,8 @@ class SwitchState:
             names = ", ".join(map(str, sorted(self.silent)))
             first = self.silent[min(self.silent)]
             raise BrokerUnavailable(
-                f"of shards {names} it is not known whether they were switched ({first}); "
-                "the others were; do it again, which changes nothing where it is done",
+                f"shards {names} did not answer ({first}), so nobody knows whether they were switched; "
+                "the others were; repeat the command, which changes nothing where it is done",
                 retry_after_s=1,
             )
 

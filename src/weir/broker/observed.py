@@ -88,7 +88,10 @@ class PrometheusObserver:
             registry=registry,
         )
         self._items = Counter(
-            "weir_broker_messages_total", "What broker calls were about.", ["verb"], registry=registry
+            "weir_broker_messages_total",
+            "Messages, leases or queues that broker calls were about.",
+            ["verb"],
+            registry=registry,
         )
         self._errors = Counter(
             "weir_broker_errors_total", "Broker calls that failed.", ["verb", "code"], registry=registry

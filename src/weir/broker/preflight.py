@@ -144,7 +144,7 @@ def wrong_scheme(url: str, state: RedisState) -> list[str]:
     if (state.mode == "cluster") == is_cluster(url):
         return []
     if is_cluster(url):
-        return ["this Redis is no cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
+        return ["this Redis is not a cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
     return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
 
 

@@ -30,7 +30,7 @@ class Waiter(Protocol):
     """A consumer that found nothing."""
 
     def clear(self) -> None:
-        """Forget the wake-ups of before: the caller looks for messages right after."""
+        """Forget earlier wake-ups: the caller looks for messages right after."""
 
     async def sleep(self, timeout_s: float) -> None:
         """Return after a wake-up, or after this long."""

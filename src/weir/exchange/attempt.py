@@ -174,7 +174,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
 
 
 def told_answer(item: PushItem, told: CallAnswer) -> PushAnswer:
-    """What a named call did with one message, once the broker told."""
+    """What a named call did with one message, as the broker told it."""
     return push_answer(
         item.queue, Enqueued(outcome=told.outcome, message_id=told.first_id or item.message.id)
     )
@@ -226,7 +226,7 @@ class RequestCoalescer(Generic[Item, Answer]):
         task.add_done_callback(self._tasks.discard)
 
     def _next_group(self) -> list[_Waiting[Item, Answer]]:
-        """The requests for one call: one of each holder in turn, those of a holder in order of arrival."""
+        """The requests for one call: one per holder in turn, and each holder's in order of arrival."""
         group: list[_Waiting[Item, Answer]] = []
         size = 0
         while self._waiting:
@@ -279,7 +279,7 @@ class CoalescingPusher:
         spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
         if not spoiled:
             return answers
-        # A call with bad input changes nothing. These items go once more, without those of other requests, to
+        # A call with bad input changes nothing. These items go once more, without items of other requests, to
         # find whose input it was.
         alone = await self._inner.push([items[at] for at in spoiled])
         repaired = list(answers)

@@ -56,9 +56,9 @@ class RateMeter:
     """Learns one process's drain rate from the rounds that its processor ran.
 
     A full round shows how fast the queue drains, the pause before it included. Any other round only bounds
-    the rate: the operations that it finished from below, and those that it had room for from above. It also
-    shows how long an operation waits that finds nothing ahead of it. That is at most the round under way, a
-    pause and its own round. If an operation waited longer, it waited for a store that was away.
+    the rate: from below by the operations that it finished, from above by the operations that it had room
+    for. It also shows how long an operation waits that finds nothing ahead of it. That is at most the round
+    under way, a pause and its own round. If an operation waited longer, it waited for a store that was away.
     """
 
     def __init__(

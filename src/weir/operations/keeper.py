@@ -70,7 +70,7 @@ class Keeper:
         """Whether the last round did without PostgreSQL."""
 
     async def run(self) -> None:
-        """Renew and close until cancelled, side by side: closing many gates must not let leases lapse."""
+        """Renew leases and close gates at the same time: closing many gates must not let leases lapse."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renew_again_and_again())
             tasks.create_task(self._close_again_and_again())

@@ -8,7 +8,7 @@ Ref = QueueRef | EnvironmentRef
 
 
 class MemoryTurns:
-    """Newcomers join behind those that already wait for their turn."""
+    """A newcomer joins behind all that already wait for their turn."""
 
     def __init__(self) -> None:
         self._places: dict[Ref, int] = {}

@@ -83,7 +83,7 @@ class MemoryTasks:
         return self._thread.run(work)
 
     def run(self) -> int:
-        """Run all messages that are ready now, and those that they push; return how many attempts ran.
+        """Run all ready messages, and all messages that they push; return how many attempts ran.
 
         ```python
         assert tasks.run() == 1
