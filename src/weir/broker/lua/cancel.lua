@@ -17,7 +17,7 @@
 --- include "let_go"
 --- include "drop_bodies"
 --- include "release"
---- include "alarm"
+--- include "note_alarm"
 --- include "end_life"
 --- include "tally"
 --- include "finish"
@@ -52,7 +52,7 @@ for at = 1, math.min(#blob, 16 * MOST_CANCELLED), 16 do
       letter = 'r'
       revoked[#revoked + 1] = deadline
       revoked[#revoked + 1] = id .. token
-      alarm(q, deadline)
+      note_alarm(q, deadline)
     end
   elseif not done[id] then
     bytes = bytes + redis.call('HSTRLEN', q.key.bodies, id)

@@ -15,7 +15,7 @@
 --- include "environment_totals"
 --- include "advance"
 --- include "readings"
---- include "alarm"
+--- include "note_alarm"
 --- include "set_alarm"
 --- include "note_touched"
 --- include "refresh"
@@ -48,7 +48,7 @@ else
   redis.call('ZADD', q.key.expiry, expires, member)
 end
 q.sequence, q.enqueued = q.sequence + 1, q.enqueued + 1
-alarm(q, expires)
+note_alarm(q, expires)
 set_alarm(q)
 note_touched(q, now)
 redis.call('HSET', q.key.base, 'state', pack_state(q) .. q.history)

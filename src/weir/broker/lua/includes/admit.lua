@@ -1,6 +1,6 @@
 --- include "keys"
 --- include "layout"
---- include "alarm"
+--- include "note_alarm"
 --- include "place"
 --- include "postpone"
 --- include "readings"
@@ -22,7 +22,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
         tail = pack('>I4I8I8I8I1', 0, now, now, expires, priority)
         -- As text: a number would be turned into text again for each message.
         noted, score = tail .. start, string.format('%.0f', (9 - priority) * BAND + now)
-        alarm(q, expires)
+        note_alarm(q, expires)
       end
       sequence = sequence + 1
       local number = pack('>I8', sequence)
@@ -63,7 +63,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
     keys = keys + 2
     answers[keys - 1], answers[keys] = idempotency, answer
     ends[keys - 1], ends[keys] = forget_at[idempotency], idempotency
-    alarm(q, forget_at[idempotency])
+    note_alarm(q, forget_at[idempotency])
   end
   if keys > 0 then
     redis.call('HSET', q.key.seen, unpack(answers))

@@ -3,7 +3,7 @@
 --- include "readings"
 --- include "environment_totals"
 --- include "tally"
---- include "alarm"
+--- include "note_alarm"
 --- include "expire_member"
 --- include "keeps_life"
 --- include "origin_of_body"
@@ -82,7 +82,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   if redis.call('EXISTS', q.key.expiry) == 1 then redis.call('ZREM', q.key.expiry, unpack(gone)) end
   q.running = q.running + count
   tally(q, counts, 'dequeued', count)
-  alarm(q, deadline)
+  note_alarm(q, deadline)
   finish(q, 'dequeue', counts, waits, now)
   return count
 end
