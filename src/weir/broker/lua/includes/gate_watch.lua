@@ -5,7 +5,7 @@
 --   OBEY_GATES      gated while the gate of their partition is closed
 --   NAMED_CALL      a producer's direct call: gated also once the direct allowance lapsed
 --   PASS_GATES      through every gate
---   FOR_OPERATIONS  for queued operations, each once: what an operation put in before is not put in again
+--   FOR_OPERATIONS  for queued operations: messages that an operation put in before are not put in again
 -- `closed` says whether a partition is gated. `before` answers a letter that settles an operation's message, or
 -- nil; `after` is told what became of it. Each function is absent where there is nothing to watch.
 -- `before` answers STOPPED for the messages of an operation behind its first FULL one. The caller is told FULL for
