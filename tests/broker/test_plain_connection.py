@@ -17,7 +17,7 @@ def test_a_dropped_connection_closes_without_a_warning(servers: TestServers) -> 
     address = plain_address(servers.redis.url)
     assert address is not None
     first = PlainConnection(address, answer_s=10, connect_s=10)
-    opened = first._opened()
+    opened = first._open_socket()
     # It is younger than its socket, so the collector comes to the socket first.
     second = PlainConnection(address, answer_s=10, connect_s=10)
     second._socket, first._socket = opened, None

@@ -1,4 +1,4 @@
-"""Who gets in, for one process: readings, the limit and the last decisions, without any I/O."""
+"""Admission of one process: its readings, its limits and its last decisions, without any I/O."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MESSAGES_PER_WEIGHT = 50
 """A push on its way into the queue counts as one operation per 50 messages."""
 
 CALLS_PER_WEIGHT = 8
-"""An operation in flight counts as one per 8 calls of the broker: a batch for 1,000 queues makes 1,000."""
+"""An operation in flight counts as one per 8 broker calls: a batch for 1,000 queues makes 1,000 calls."""
 
 
 class Admission:
-    """Holds what others measured (lag, depth, connections) and counts what is in flight itself.
+    """Holds what others measured (lag, depth, connections), and counts what is in flight itself.
 
-    Under pressure a holder that is below its fair share is executed all the same, so that it never pays for
-    another one's load. As many as the limit says may be in flight beyond it for that reason.
+    Under pressure, requests of a holder below its fair share are executed all the same, so that it never pays
+    for the load of others. For this reason about twice the limit may be in flight.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Admission:
         self.budget = budget or QueueBudget()
         self.enabled = enabled
         self.shares = FairShares()
-        """What is in flight or arriving, for each holder."""
+        """What is in flight or arriving, per holder."""
         self.in_flight = 0
         self.beyond = 0
-        """How many of those in flight began when the limit was reached."""
+        """How many operations in flight began beyond the limit."""
         self.arriving = 0
         self.queueing = 0
         self.queueing_shares = FairShares()
-        """What is on its way into the operation queue, for each holder."""
+        """What is on its way into the operation queue, per holder."""
         self.lag_ms = 0.0
         self.depth = 0
         self.busy_connections = 0
@@ -82,7 +82,7 @@ class Admission:
         )
 
     def _calm_with(self, in_flight: int) -> bool:
-        """Below every threshold, so that nothing needs to be weighed."""
+        """Whether the pressure is below every threshold, so that there is nothing to decide."""
         return (
             in_flight <= self.limit.limit * self._calm_share
             and self.lag_ms <= self._calm_lag_ms
@@ -91,21 +91,21 @@ class Admission:
 
     @property
     def pressed(self) -> bool:
-        """Whether what can wait should."""
+        """Whether work that can wait should wait."""
         return self.enabled and not self._calm_with(self.in_flight + 1)
 
     def decide(self, kind: OperationType, holder: Holder) -> Decision:
-        """What becomes of one more, under the pressure that executing it would make."""
-        # Remembered without the holder's share: an exception for one does not end the shedding of others.
+        """Decide about one more request, at the pressure that executing it would cause."""
+        # Remembered before shares count: an exception for one holder must not end the shedding of others.
         decision = self._last[kind] = self._decided(kind, self.in_flight + 1, self.queueing)
         return self._shared(decision, holder)
 
     def peek(self, kind: OperationType, holder: Holder) -> Decision:
-        """What would be decided now, without deciding it."""
+        """The decision that `decide` would make now, without remembering it."""
         return self._shared(self._decided(kind, self.in_flight + 1, self.queueing), holder)
 
     def let_in(self, kind: OperationType, holder: Holder) -> bool:
-        """Whether one more may come in beside those that are on their way in already; if so, it is too."""
+        """Let one more request in if there is room beside the arriving ones; return whether it is in."""
         if not self.has_room(kind, holder):
             return False
         self.arriving += 1
@@ -113,12 +113,12 @@ class Admission:
         return True
 
     def count_arrived(self, holder: Holder) -> None:
-        """One that was let in has begun."""
+        """Note that a request that was let in has begun."""
         self.arriving -= 1
         self.shares.give_back(holder)
 
     def has_room(self, kind: OperationType, holder: Holder) -> bool:
-        """Whether one more could come in now."""
+        """Whether one more request could be let in now."""
         coming = self.in_flight + self.arriving
         queueing = self.queueing + max(0, coming - self.limit.limit)
         return self._shared(self._decided(kind, coming + 1, queueing), holder) is not Decision.REJECT
@@ -129,20 +129,20 @@ class Admission:
         return decide(kind, self._pressure(in_flight, queueing), self.policy, last=self._last[kind])
 
     def rejection(self, kind: OperationType) -> Rejection:
-        """Why one more would be rejected now."""
+        """Why one more request would be rejected now."""
         pressure = self._pressure(self.in_flight + 1, self.queueing)
         return rejection(kind, pressure, self.policy, last=self._last[kind])
 
     def _shared(self, decision: Decision, holder: Holder) -> Decision:
-        """The decision, unless the holder is below its share."""
+        """EXECUTE if the holder is below its share, else the decision."""
         if decision is Decision.EXECUTE or self.beyond >= self.limit.limit:
             return decision
-        # A process that cannot keep up executes only so many; of those everyone has a share.
+        # A process that cannot keep up executes only `floor` operations, and holders share those.
         capacity = self.policy.floor if self.lag_ms > self._calm_lag_ms else self.limit.limit
         return Decision.EXECUTE if self.shares.allows(holder, capacity) else decision
 
     def may_queue(self, kind: OperationType, operations: int, holder: Holder, *, for_load: bool) -> bool:
-        """Whether operations may enter the queue; those that do for load are taken from the budget."""
+        """Whether operations may enter the queue. If they enter for load, they are taken from the budget."""
         if not self.enabled:
             return True
         if deep(kind, self.pressure, self.policy, last=self._last[kind]) or not self._may_enter(holder):
@@ -154,33 +154,33 @@ class Admission:
         return True
 
     def _may_enter(self, holder: Holder) -> bool:
-        """Whether one more may be on its way into the queue; beyond the limit, only below its share."""
+        """Whether one more may enter the queue; beyond the limit, only if its holder is below its share."""
         limit = self.queueing_limit.limit
         return self.queueing < limit or self.queueing_shares.allows(holder, limit)
 
     def _may_overspend(self, holder: Holder) -> bool:
-        """Whether a holder may queue though the budget is spent: others spent it."""
+        """Whether a holder may queue although the budget is spent, because others spent it."""
         return self.shares.has_others(holder) and self.budget.owes_little(holder)
 
     def return_unqueued(self, operations: int, holder: Holder) -> None:
-        """Operations that were taken from the budget did not enter the queue after all."""
+        """Give operations back to the budget that did not enter the queue after all."""
         if self.enabled and operations:
             self.budget.give_back(operations, holder)
 
     def count_rest(self, seconds: float) -> None:
-        """Some time has passed; without pressure it fills the budget."""
+        """Note that time has passed; without pressure it fills the budget."""
         self.budget.pay_debts(seconds)
         if self.depth == 0 and self.in_flight <= self.limit.limit / 4:
             self.budget.refill(seconds)
 
     def entering(self, messages: int, holder: Holder) -> Entering:
-        """Count operations on their way into the operation queue, a large one for several."""
+        """Count a request on its way into the operation queue; one with many messages counts as several."""
         return Entering(self, max(1, messages // MESSAGES_PER_WEIGHT), holder)
 
     def executing(self, holder: Holder, *, calls: int = 1) -> Executing:
-        """Count one direct operation in flight, of so many calls, and learn from how long it took.
+        """Count one direct operation in flight, and learn from how long it took.
 
-        An operation of many calls counts for several, but never for more than the limit.
+        An operation that makes many broker calls counts as several, but never as more than the limit.
         """
         return Executing(self, holder, calls)
 

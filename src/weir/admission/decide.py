@@ -98,7 +98,7 @@ class Decision(StrEnum):
 
 
 class Rejection(StrEnum):
-    """Why an operation is rejected, in the order in which it is asked."""
+    """Why an operation is rejected."""
 
     EVENT_LOOP_LAG = "event_loop_lag"
     """The process itself cannot keep up."""
@@ -106,7 +106,7 @@ class Rejection(StrEnum):
     OPERATION_QUEUE_BUSY = "operation_queue_busy"
     """Too many are on their way into the operation queue at once."""
     BURST_SPENT = "burst_spent"
-    """What may be queued for load was queued."""
+    """The budget for queueing under load is spent."""
     BUSY = "busy"
     """It cannot be queued, and there is no room to execute it."""
 

@@ -40,16 +40,16 @@ class BlockingRedis:
         self._connection = connection
         # On Windows sockets have other timeouts.
         self._address = plain_address(connection.url) if os.name == "posix" else None
-        # Threads take and give back by `pop` and `append` alone, which are atomic.
+        # Threads take and return connections only by `pop` and `append`, which are atomic.
         self._idle: list[Connection] = []
         self._thread = threading.local()
 
     def allow(self, seconds: float) -> None:
-        """Let the commands of this thread be sent for so long. The last one may wait for its answer."""
+        """Let this thread send commands for so long. It may still wait for the answer to the last one."""
         self._thread.until = time.monotonic() + seconds
 
     def use_wait(self, work: Callable[[], None]) -> None:
-        """Let this thread work while the answer to its next command is on its way."""
+        """Call `work` in this thread while the answer to its next command is on its way."""
         self._thread.work = work
 
     async def execute_command(self, *args: Any) -> Any:
@@ -65,7 +65,7 @@ class BlockingRedis:
             self._idle.append(connection)
             raise
         except BaseException:
-            # The others are as old: after a restart of Redis each would fail a try.
+            # The idle connections are as old. After a restart of Redis each of them would fail one try.
             self._disconnect([connection, *self._take_all()])
             raise
         self._idle.append(connection)
@@ -105,8 +105,8 @@ class BlockingRedis:
 
 
 def _driver_connection(wanted: RedisConnection) -> Connection:
-    """For TLS, Unix sockets and URLs with options."""
-    # The pool only reads the URL. Its own `make_connection` counts, and refuses the hundred and first.
+    """A connection of the driver, for TLS, Unix sockets and URLs with options."""
+    # The pool is used only to parse the URL. Its own `make_connection` refuses the 101st connection.
     pool = ConnectionPool.from_url(
         wanted.url,
         protocol=2,
@@ -119,7 +119,7 @@ def _driver_connection(wanted: RedisConnection) -> Connection:
 
 
 class BlockingRunner(ScriptRunner):
-    """Runs scripts and blocks meanwhile."""
+    """Runs scripts, and blocks its thread until they reply."""
 
     async def _send(
         self, verb: str, shard: int, slot: SlotArguments, args: Sequence[bytes | int]
@@ -142,7 +142,7 @@ class _BlockingWaiter:
         self._listens = False
 
     def clear(self) -> None:
-        """Old wake-ups are read by the next `sleep`, which then returns early."""
+        """Does nothing: the next `sleep` reads old wake-ups, and then returns early."""
 
     def listen(self) -> None:
         with suppress(*DRIVER_ERRORS):
@@ -153,7 +153,7 @@ class _BlockingWaiter:
     async def sleep(self, timeout_s: float) -> None:
         until = time.monotonic() + timeout_s
         if not self._listens:
-            # Nothing was heard meanwhile, so the caller looks again at once.
+            # A wake-up may have been missed, so the caller looks again at once.
             time.sleep(min(timeout_s, _RECONNECT_S))  # noqa: ASYNC251
             self.listen()
             return
@@ -170,7 +170,7 @@ class BlockingWakeups:
     """Each consumer that waits listens for itself."""
 
     listens = False
-    """Each waiter opens a connection."""
+    """Listening costs each waiter a connection, so the caller looks for messages first."""
 
     def __init__(self, redis: BlockingRedis) -> None:
         self._redis = redis
@@ -187,14 +187,14 @@ class BlockingWakeups:
                 connection.disconnect()
 
     async def aclose(self) -> None:
-        """Nothing of it outlives a waiting consumer."""
+        """Does nothing: each waiter closes its own connection."""
 
 
 class BlockingBroker(RedisBroker):
     """A `RedisBroker` on one server, whose coroutines never suspend."""
 
     def use_wait(self, work: Callable[[], None]) -> None:
-        """Let this thread work while the answer to its next call is on its way."""
+        """Call `work` in this thread while the answer to its next call is on its way."""
         cast(BlockingRedis, self._runner.client).use_wait(work)
 
     def _open(

@@ -2,7 +2,7 @@
 
 The closed list of verbs, each spelled alike in the Lua file, the method, the event and the metric:
 enqueue, dequeue, ack, nack, extend, expire, dead_letter, pause, resume, run_now, reschedule, change_priority,
-cancel. The rest of the protocol describes queues, looks at messages and carries off what died.
+cancel. The other methods describe queues, look at messages, and hand over dead messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Gated:
     key: str | None
     operation: str
     messages: int = 0
-    """How many it will bring."""
+    """How many messages it will bring."""
 
 
 class GateRule(Enum):
@@ -83,12 +83,13 @@ class GateRule(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForOperations:
-    """An enqueue call for queued operations: one id per message, those of one operation side by side.
+    """An enqueue call for queued operations: `ids` names the operation of each message.
 
-    The gate of a key holds, for each operation that closed it, how many of its messages were put in. A
-    message whose operation is not on that gate is GATED (someone else finished it). The messages that were
-    put in before are DUPLICATEs of themselves. Each further one is put in and counted in the same script,
-    until one is FULL. So an operation that is taken over, or that found no room, never pushes twice.
+    Messages of one operation stand side by side. The gate of a key holds, for each operation that closed it,
+    how many of its messages were put in. A message whose operation is not on that gate is GATED (someone
+    else finished it). A message that was put in before is a DUPLICATE of itself. Each further message is put
+    in and counted in the same script, until one is FULL. So an operation that is taken over, or that found no
+    room, never pushes a message twice.
     """
 
     ids: Sequence[str]
@@ -108,7 +109,7 @@ class CallAnswer:
 
     @property
     def settled(self) -> bool:
-        """Nothing is left to do for it."""
+        """Whether nothing is left to do for the message."""
         return self.outcome not in (Enqueue.FULL, Enqueue.GATED)
 
 
@@ -135,7 +136,7 @@ class Broker(Protocol):
     def shards(self) -> int: ...
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
-        """Create the queue, or change what it promises from now on. The other verbs need it first."""
+        """Create the queue, or change what it promises from now on. Every other verb needs this first."""
 
     async def forget(self, queue: QueueRef) -> None:
         """Remove an empty queue. Conflict while it holds messages.
@@ -169,7 +170,7 @@ class Broker(Protocol):
     async def ack(
         self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
     ) -> list[Settlement]:
-        """Done: remove the messages for good. `results` has one per lease, or none; None is not kept."""
+        """Done: remove the messages for good. `results` is empty or has one per lease; None is not kept."""
 
     async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
         """Failed: wait for the next attempt, or die after the last one."""
@@ -181,15 +182,18 @@ class Broker(Protocol):
         """Give up on the messages at once, whatever attempts are left."""
 
     async def pause(self, queue: QueueRef) -> None:
-        """Hand out nothing more until `resume`; what is leased may still be settled."""
+        """Hand out nothing more until `resume`; leased messages may still be settled."""
 
     async def resume(self, queue: QueueRef) -> None: ...
 
     async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
-        """Return lapsed leases, expire what is too old, drop orphans: bounded, safe anywhere, any time."""
+        """Return messages whose lease lapsed, expire messages that are too old, drop orphans.
+
+        The work of a call is bounded. Any process may call it at any time.
+        """
 
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
-        """Emit the gauges of non-empty queues that nobody touched for a while; how many."""
+        """Emit the gauges of non-empty queues that nobody touched for a while; return how many."""
 
     async def state(self, queue: QueueRef) -> QueueState: ...
 
@@ -197,13 +201,13 @@ class Broker(Protocol):
         """Every defined queue of an environment, by name."""
 
     async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
-        """The oldest of the outbox; they stay there until `drop_dead`."""
+        """The oldest unmoved dead; they stay in the broker until `drop_dead`."""
 
     async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
-        """Carried off: forget these. Unknown ids are fine."""
+        """Forget dead messages that were moved elsewhere. Unknown ids are ignored."""
 
     async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
-        """Which of these still wait, are leased or lie in the outbox; the others are done or never came."""
+        """Which of these messages wait, are leased or are unmoved dead; the others are done or never came."""
 
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         """The headers of a message that waits or is leased; None if it does neither."""
@@ -220,12 +224,13 @@ class Broker(Protocol):
         cursor: str | None = None,
         limit: int = 50,
     ) -> MessagePage:
-        """A page of the messages in one state, with previews of payloads; the next begins at its cursor.
+        """A page of the messages in one state, with previews of payloads; the next page begins at its cursor.
 
         A message that stays in its state during the walk is shown exactly once. Each call does bounded work,
-        so a page may hold fewer messages than asked for, or none, before the end. Ready ones come as they
-        will be handed out, scheduled and retrying ones as they become available, blocked ones by key and
-        place, leased ones by id. Conflict if more than 100,000 are leased.
+        so a page may hold fewer messages than asked for, or none, before the end. Ready messages are in the
+        order in which they will be handed out, scheduled and retrying messages in the order in which they
+        become available, blocked messages by key and place, leased messages by id. Conflict if more than
+        100,000 are leased.
         """
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
@@ -249,16 +254,19 @@ class Broker(Protocol):
     async def were_cancelled(
         self, environment: EnvironmentRef, message_ids: Sequence[MessageId]
     ) -> list[bool]:
-        """Which messages were cancelled, as far as `kept` knows; any number of them."""
+        """Which messages were cancelled, for as long as `kept` knows it. Takes any number of ids."""
 
     async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
-        """Note that a member of a group is done; whether all `of` them are. May be repeated."""
+        """Note that a member of a group of tasks is done; return whether all `of` members are.
+
+        May be repeated.
+        """
 
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         """The first message that came with this key within its window, whether it ended since or not."""
 
     async def run_now(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
-        """Let scheduled and retrying messages be available now; DONE for those that already are."""
+        """Let scheduled and retrying messages be available now; DONE also for a message that already is."""
 
     async def reschedule(
         self,
@@ -270,21 +278,22 @@ class Broker(Protocol):
     ) -> list[Touched]:
         """Let waiting messages be available at another time, or after a delay.
 
-        What they have left to live after it stays. Order holds in an ordered queue. The head of a key that
-        must wait remains its head, so the others of its key wait with it, as they do for a retry. A message
-        behind a head is BLOCKED, and stays. A scheduled message has no place in the order yet.
+        A message that has to wait longer also expires later, by as much. Order holds in an ordered queue. The
+        head of a key that must wait remains its head, so the others of its key wait with it, as they do for a
+        retry. A message behind a head is BLOCKED, and stays. A scheduled message has no place in the order
+        yet.
         """
 
     async def change_priority(
         self, queue: QueueRef, message_ids: Sequence[MessageId], priority: int
     ) -> list[Touched]:
-        """Let waiting messages be served earlier or later; those of ordered queues are ORDERED, and stay."""
+        """Let waiting messages be served earlier or later; in an ordered queue they are ORDERED, and stay."""
 
     async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
-        """Remove messages for good that wait or are leased; they are counted as cancelled.
+        """Remove waiting and leased messages for good; they are counted as cancelled.
 
-        The lease of a leased one is revoked: settling it changes nothing, `extend` answers CANCELLED, and
-        `revoked` tells of it until the lease would have ended. The next of its key is free.
+        The lease of a leased message is revoked: settling it changes nothing, `extend` answers CANCELLED, and
+        `revoked` answers True until the lease would have ended. The next of its key may be handed out.
         """
 
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
@@ -293,56 +302,57 @@ class Broker(Protocol):
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:
-        """From now on enqueue of these partitions answers GATED, until each closing operation opened it.
+        """Let enqueue into these partitions answer GATED, until each operation that closed a gate opened it.
 
         The messages of an operation count as waiting until it put them in or opened its gate, so that a queue
         is FULL for everybody else at `max_depth`. The answer is how many messages each operation may bring:
-        all, or with `within_room` as many as there is room for; one that may bring none does not close its
-        gate, and those that may not come are counted as refused. Closing again changes nothing. None: the
-        operation is void (see `void_gates`), and closes nothing.
+        all, or with `within_room` as many as the queue has room for. An operation that wants to bring some
+        messages and may bring none does not close its gate. Messages that may not come count as refused.
+        Closing again changes nothing. None: the operation is void (see `void_gates`), and closes nothing.
         """
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
-        """Take these operations off their gates; what they did not put in will not come."""
+        """Take these operations off their gates; messages that they did not put in will not come."""
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
-        """Let these operations never run: for each, whether that came before any of its messages was put in.
+        """Make each operation void, so that it never runs, unless some of its messages were put in before.
 
-        Their gates open, and cannot be closed for them again. Without it a process that does not know whether
-        PostgreSQL took an operation could not say that it will not run. False: it runs, or is finished.
+        True: it is void, its gate is open, and cannot be closed for it again. False: it runs, or is finished.
+        A process that does not know whether PostgreSQL took an operation needs this to say that it will not
+        run.
         """
 
     async def stale_gates(
         self, shard: int, *, older_ms: int, skip: int = 0, limit: int = MAX_BATCH
     ) -> list[tuple[QueueRef, Gated]]:
-        """Gates that were closed at least so long ago and still are, the oldest first."""
+        """Gates that were closed at least `older_ms` ago and still are, the oldest first."""
 
     async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         """What the call did with each of its messages.
 
-        Empty if the call never arrived; then it never will: its slot remembers it as void.
+        Empty if the call never arrived. Its slot then remembers it as void, so that it never takes effect.
         """
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
-        """Slots whose last call was at least so long ago, by the broker's clock."""
+        """Slots whose last call was at least `idle_ms` ago, by the broker's clock."""
 
     async def forget_calls(self, shard: int, slots: Sequence[str], *, idle_ms: int) -> int:
-        """Forget these slots, unless they were used again meanwhile; how many.
+        """Forget the slots that were not used again for `idle_ms`; return how many.
 
-        The caller knows that nobody will ask about their calls, and that no bytes of them are on their way.
+        The caller knows that nobody will ask about their calls, and that no bytes of a call are on their way.
         """
 
     async def now_ms(self, shard: int) -> int:
         """The store's own clock."""
 
     async def allow_direct(self, shard: int, *, until_ms: int) -> None:
-        """Let enqueue go direct until then, by the store's clock; only ever moves forward.
+        """Allow pushes without asking PostgreSQL until this time of the store's clock, never an earlier one.
 
-        Where this was never called, direct is always allowed. Once it lapsed, a `NamedCall` is GATED;
-        any other enqueue is not a producer's, and gates alone bind it.
+        If this was never called, they are always allowed. Once the allowance lapsed, a `NamedCall` is GATED.
+        Any other enqueue does not come from a producer, and only gates bind it.
         """
 
     async def forbid_direct(self, shard: int) -> None:
-        """End what `allow_direct` allowed, until it is allowed again."""
+        """End the direct allowance, until `allow_direct` is called again."""
 
     async def aclose(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What may come in: every broker refuses the same input with the same words, before it changes anything."""
+"""Checks of input: every broker refuses the same input with the same words, before it changes anything."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_priority(priority: int) -> None:
 
 
 def check_due(*, at_ms: int | None, delay_ms: int | None) -> None:
-    """When a message shall be available: a time, or a delay from now."""
+    """Check when a message shall be available: a time, or a delay from now."""
     if (at_ms is None) is (delay_ms is None):
         raise InvalidInput("reschedule needs `at_ms` or `delay_ms`; give one of them")
     if at_ms is not None:
@@ -103,7 +103,7 @@ def check_concurrency(concurrency: int | None) -> None:
 
 
 def check_spec(spec: QueueSpec) -> None:
-    """The numbers of a spec that a broker acts on."""
+    """Check the numbers of a spec that a broker acts on."""
     delivery, retention = spec.delivery, spec.retention
     check_concurrency(spec.concurrency)
     check_number(retention.message_age_ms, what="max_age_ms", least=1, most=MAX_SPAN_MS)

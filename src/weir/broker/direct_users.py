@@ -1,7 +1,8 @@
 """The users of Redis for clients in direct mode: one per token, made and removed with it.
 
-A user may run the scripts of producers and consumers on the keys of one shard, and nothing else. It has the
-name and the secret of its token, of which Weir stores only the hash that Redis takes as well.
+A user may run the scripts of producers and consumers on the keys of one shard, and nothing else. It is named
+after the id of its token, and its password is the secret of the token. Weir stores only the hash of the
+secret, which Redis accepts too.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ VERBS = (
     "nack",
     "now",
 )
-"""What a producer or consumer calls."""
+"""The scripts that a producer or consumer calls."""
 _COMMANDS = ("auth", "eval", "evalsha", "get", "ping", "select", "subscribe", "unsubscribe")
-"""What the client sends itself."""
+"""The commands that a client sends outside of scripts."""
 _CLUSTER_COMMANDS = ("asking", "cluster|slots", "command", "readonly")
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 
@@ -62,33 +63,35 @@ class DirectUsers:
         return self._shards
 
     async def epoch(self) -> str | None:
-        """Which life of this Redis it is: a client compares it with what it finds at its own URL."""
+        """The epoch of the data in this Redis: a client compares it with the epoch at its own URL."""
         with translated():
             stored = await self._client.execute_command("GET", keys.EPOCH)
         return None if stored is None else stored.decode()
 
     async def allow(self, token_id: str, *, digest: bytes, environment: EnvironmentRef) -> None:
-        """Make the user of a token, or make it anew."""
+        """Make the user of a token, or replace it."""
         rules = self._rules(digest, shard=shard_of(environment, shards=self._shards))
         with translated():
             try:
-                await self._everywhere("SETUSER", user_name(token_id), *rules, "%R~" + keys.EPOCH.decode())
+                await self._run_everywhere(
+                    "SETUSER", user_name(token_id), *rules, "%R~" + keys.EPOCH.decode()
+                )
             except ResponseError as error:
                 if "syntax" not in str(error).lower():
                     raise _refused(error) from error
-                # Before Redis 7 no key can be for reading alone. The client does without the epoch.
-                await self._everywhere("SETUSER", user_name(token_id), *rules)
+                # Before Redis 7 a rule cannot allow only reading. The client then does without the epoch.
+                await self._run_everywhere("SETUSER", user_name(token_id), *rules)
 
     async def exists(self, token_id: str) -> bool:
         with translated():
-            found = await self._everywhere("GETUSER", user_name(token_id))
+            found = await self._run_everywhere("GETUSER", user_name(token_id))
         nodes = found.values() if isinstance(found, dict) and self._is_cluster else [found]
         return all(node is not None for node in nodes)
 
     async def remove(self, token_id: str) -> None:
         """End the user of a token, and its connections."""
         with translated():
-            await self._everywhere("DELUSER", user_name(token_id))
+            await self._run_everywhere("DELUSER", user_name(token_id))
 
     def _rules(self, digest: bytes, *, shard: int) -> list[str]:
         commands = script_commands().union(_COMMANDS, _CLUSTER_COMMANDS if self._is_cluster else ())
@@ -100,7 +103,7 @@ class DirectUsers:
     def _is_cluster(self) -> bool:
         return isinstance(self._client, RedisCluster)
 
-    async def _everywhere(self, word: str, *args: str) -> object:
+    async def _run_everywhere(self, word: str, *args: str) -> object:
         """Run a command of `ACL` on every node."""
         if self._is_cluster:
             # The driver's client of a cluster knows these commands by both words.

@@ -1,4 +1,4 @@
-"""Where Redis' exceptions end: each becomes an error of the tree, or passes as a bug of ours."""
+"""Turns exceptions of the Redis driver into errors of the tree. Others pass: they are bugs of Weir."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WORDS = {
     "NEWER": "a newer Weir changed this queue, and this one does not know its layout; start a newer Weir",
 }
 _REFUSING = ("OOM", "MISCONF", "NEWER")
-"""Redis answered that it will not: nothing was done, so the caller is told instead of queued."""
+"""Redis refuses the call with these words. Nothing was done, so it is not queued as an operation."""
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
@@ -71,7 +71,7 @@ def translate(error: Exception) -> WeirError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let no exception of the driver pass."""
+    """Raise errors of the tree in place of the driver's exceptions."""
     try:
         yield
     except DRIVER_ERRORS as error:

@@ -44,7 +44,7 @@ class Groups:
 
 
 def token_bytes(token: str) -> bytes:
-    """A token as the scripts compare it; what is no token of ours matches no lease."""
+    """A token as the scripts compare it. Text that is not a token becomes one that matches no lease."""
     try:
         data = bytes.fromhex(token)
     except ValueError:

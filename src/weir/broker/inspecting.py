@@ -1,4 +1,4 @@
-"""From the replies of the scripts that look at messages to pages, details and outcomes; cursors of pages."""
+"""Turns replies of the scripts that look at messages into pages, details and outcomes; cursors of pages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TOUCHED = {
 
 
 def touched(letters: Mapping[int, str]) -> dict[int, Touched]:
-    """What became of the messages at these places; without those that are not indexed yet."""
+    """What became of the messages at these places, without messages that are not indexed yet."""
     return {place: _TOUCHED[letter] for place, letter in letters.items() if letter != UNINDEXED}
 
 
@@ -82,7 +82,7 @@ def _is_cursor(data: bytes, state: MessageState) -> bool:
 def page(reply: Sequence[Any], state: MessageState, match: MessageFilter) -> MessagePage:
     found = [_listed(reply[at : at + 5], state) for at in range(3, len(reply), 5)]
     if match.header is not None:
-        # The script compares text; a name that ends another name matches there too.
+        # The script searches for text, so it also finds a longer name with the same end.
         name, value = match.header
         found = [one for one in found if one.headers.get(name) == value]
     cursor = cursor_text(reply[1]) if reply[1] else None

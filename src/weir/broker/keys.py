@@ -1,11 +1,11 @@
 """The one place where Redis keys are spelled, for Python and for the scripts alike.
 
-    weir:epoch                           which life of this Redis it is; gone after FLUSHALL
+    weir:epoch                           string  the epoch of the data in this Redis; gone after FLUSHALL
     weir:{shard-3}:active                zset    environments that may be served -> their turn
     weir:{shard-3}:turn                  string  the last turn that was given
     weir:{shard-3}:timers                zset    queues -> when time alone next changes them, or earlier
-    weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event;
-                                                 those that changed while metrics were off -> when
+    weir:{shard-3}:touched               zset    non-empty queues, and queues that changed while metrics were
+                                                 off -> when they last changed, about to the second
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
     weir:{shard-3}:calls                 hash    slot of a named call -> packed time, id and outcome
@@ -15,7 +15,7 @@
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
     weir:{shard-3}:metrics_switch        hash    whether metrics are off, since when, who and why; see
                                                  `telemetry.switch`
-    weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
+    weir:{shard-3}:voided                zset    void operations, which never run -> since when
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
     weir:{shard-3}:k:ENV ID              string  r result, p progress or c cancelled, of a message, for a day
@@ -30,9 +30,10 @@
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
-    weir:{shard-3}:q:QUEUE:lanes         zset    ordered queues: key + member of those behind a head
+    weir:{shard-3}:q:QUEUE:lanes         zset    ordered queues: key + member of messages behind a head
     weir:{shard-3}:q:QUEUE:locks         hash    ordered queues: keys that have a head -> its id; if it waited
-                                                 behind another, when that ended, the clocks then, its id
+                                                 behind another: when it became the head, the readings
+                                                 then, and the id of the head before
     weir:{shard-3}:q:QUEUE:delayed       zset    members that wait for their time or a retry -> time
     weir:{shard-3}:q:QUEUE:expiry        zset    members whose expiry is out of line with `ready` -> time
     weir:{shard-3}:q:QUEUE:leases        hash    id -> packed lease and member

@@ -2,10 +2,10 @@
 
 A *member* is a waiting message without its body: it travels from `ready` to a lease and back. It
 starts with the sequence number, most significant byte first, so that Redis breaks ties of time by
-order of arrival. A *body* is opaque to the scripts.
+order of arrival. A *body* holds the key, the idempotency key, the headers and the payload of a message.
 
-State, promises and dead messages say their version (see `records`). The version of the state is that of the
-whole queue: of its keys, members, leases and bodies.
+State, promises and dead messages say their version (see `records`). The version of the state is also the
+version of the whole queue: of its keys, members, leases and bodies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LUA_FORMATS = {
     # plus UNKNOWN_BIAS; then the attempts, after two bytes with their size, and the ordering key
     "WAIT": ">I1I6I6I6I6I6I6I6I6I6I6",
     "HANDED_OUT": lives.HANDED_OUT,
-    # 2 (1 without origin, 0 in leases of before version 4 of the state), deadline, token, length of the
+    # 2 (1 without origin, 0 in leases from before version 4 of the state), deadline, token, length of the
     # consumer's name; then the name, the member, HANDED_OUT and the origin
     "LEASE": ">I2I6c16I1",
     # the end of a body from where the message was first available; then its key and ORIGIN_END
@@ -72,10 +72,11 @@ PROMISES = Record(
         (("log_keep", "I4"),),
     ),
 )
-"""What a queue was defined with. Version 1 only says its version. Version 3: which lives are kept: 0 all, 1
-none, else one in so many. Version 4: for how many seconds the log keeps messages; 0: there is none."""
+"""The promises that a queue was defined with. Version 1 only says its version. Version 2: the priority of
+messages that name none, plus 1. Version 3: which lives are kept: 0 all, 1 none, else one in so many. Version
+4: for how many seconds the log keeps messages; 0: the queue has no log."""
 
-# A counter that comes later belongs to a later version of the state.
+# Later counters belong to later versions of the state.
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
 _RETRIES = ("retrying", "uncounted")
@@ -138,7 +139,7 @@ HANDED = python_struct(_LUA_FORMATS["HANDED"])
 FAILURE = Struct(">16s16sQII")
 """Id, token, delay plus one (0: none given), chance in 2^32, time of the handler plus one (0: not told)."""
 _LUA_FAILURE = ">c16c16I8I4I4"
-"""The same as scripts read it."""
+"""The same layout as scripts read it."""
 HANDLER_TIME = Struct(">I")
 """The time of a handler plus one (0: not told), in an ack."""
 UNCOUNTED = 1 << 52
@@ -147,7 +148,7 @@ _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
 the readings of the clocks.
 
-The two highest bits of the headers' length say that the place follows, and that the readings do; bodies of
+The two highest bits of the headers' length say that the place follows, and that the readings do; bodies from
 before versions 3 and 4 of the state lack them.
 """
 PLACED, READ = 0x80, 0x40
@@ -155,24 +156,24 @@ PLACED, READ = 0x80, 0x40
 _FREED_LOCK = 16 + lua_size(_LUA_FORMATS["HANDED_OUT"]) + 16
 """The size of a lock whose head was freed: its id, HANDED_OUT of when, the id of the head before."""
 UNKNOWN_BIAS = 1 << 44
-"""Added to what is unknown, which may be less than nothing: it may be older than the queue's clocks."""
+"""Added to unknown time when it is packed: its reading is negative for a time before the clocks began."""
 _PLACED_LENGTH, _READ_LENGTH = PLACED << 24, READ << 24
 _PLACE_SIZE, _READINGS_SIZE = lua_size(_LUA_FORMATS["PLACE"]), lua_size(_LUA_FORMATS["READINGS"])
 PLAIN_BODY = _BODY.pack(0, 0, _PLACED_LENGTH | _READ_LENGTH)
 """What stands before the payload in the body of a message without keys and headers."""
 MEMBER = python_struct(_LUA_FORMATS["MEMBER"])
 _END_SIZES = {0: 0, PLACED: _PLACE_SIZE, PLACED | READ: _PLACE_SIZE + _READINGS_SIZE}
-"""How much follows the payload, by the two bits."""
+"""How many bytes follow the payload, by the two bits."""
 JITTER_SCALE = 1_000_000
 ASK_MS = 1_000
-"""For how long after somebody asked for messages nobody is said to be missing."""
+"""A queue counts as unasked this long after the last ask."""
 DEATH_REASONS = tuple(DeathReason)
 """A dead message stores the position of its reason here."""
 NO_PRIORITY = 255
 
 
 class EntryMode(StrEnum):
-    """How an enqueue call enters, as the scripts are told it; `gate_watch` acts on it."""
+    """The entry of an enqueue call, as scripts read it; `gate_watch` acts on it."""
 
     OBEY_GATES = "0"
     PASS_GATES = "1"
@@ -238,7 +239,7 @@ def lua_block() -> str:
 
 
 _LIFE_RULES = {1: 0, 0: 1}
-"""How promises say that all lives are kept, which older ones mean too, and that none are."""
+"""`life_rule` by `history`: 0 keeps all lives, also in promises of older versions, and 1 keeps none."""
 
 
 def pack_promises(spec: QueueSpec) -> bytes:
@@ -339,5 +340,5 @@ def unpack_body(data: bytes, start: int) -> tuple[str | None, str | None, Mappin
 
 
 def unpack_front(data: bytes) -> tuple[str | None, str | None, Mapping[str, str], bytes]:
-    """The same of a body that was cut within its payload, and so has nothing at its end."""
+    """The same parts of a body that was cut within its payload, and so lacks its end."""
     return unpack_body(data + bytes(_END_SIZES[data[_BODY.size - 1] & (PLACED | READ)]), 0)

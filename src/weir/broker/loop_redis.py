@@ -1,7 +1,7 @@
 """A lean client of one Redis for an event loop: a protocol and hiredis, and nothing in between.
 
-The driver's own client spends about as long in Python on a command as Redis needs for a script. This one is
-used for scripts and for wake-ups, where that time is what callers wait for.
+The driver's own client spends about as long in Python on a command as Redis needs for a script. This client
+is used for scripts and for wake-ups, where callers would wait for that time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PENDING = object()
 
 
 def plain_address(url: str) -> Mapping[str, Any] | None:
-    """The parts of a URL that this client serves: TCP without TLS and without options; None of any other."""
+    """The parts of a URL that this client serves: TCP without TLS and without options; else None."""
     if not url.startswith("redis://"):
         return None
     # The driver's function has no types.
@@ -30,7 +30,7 @@ def plain_address(url: str) -> Mapping[str, Any] | None:
 
 
 class RedisProtocol(asyncio.Protocol):
-    """One connection. It carries one command at a time, or hears what is published."""
+    """One connection. It carries one command at a time, or receives publications."""
 
     def __init__(self, heard: Heard | None = None) -> None:
         self._reader = Reader(
@@ -78,7 +78,7 @@ class RedisProtocol(asyncio.Protocol):
             answer.set_exception(error)
 
     async def ask(self, args: tuple[Any, ...], *, timeout_s: float) -> Any:
-        """The reply to a command; an error of the driver if it is one, or if none comes in time."""
+        """Send a command; return its reply. Raises the driver's error for an error, or if no reply comes."""
         if self._transport is None or not self.is_open:
             raise exceptions.ConnectionError("the connection is closed")
         loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ class LoopRedis:
         """The reply to one command. A connection whose reply did not come is not used again."""
         await self._enter()
         try:
-            connection = await self._connection()
+            connection = await self._take_connection()
             try:
                 reply = await connection.ask(args, timeout_s=self._answer_s)
             except exceptions.ResponseError:
@@ -135,7 +135,7 @@ class LoopRedis:
             self._leave()
 
     async def connect(self, heard: Heard | None = None) -> RedisProtocol:
-        """A connection of the caller's own; `heard` gets what comes without being asked for."""
+        """Open a connection of the caller's own; `heard` gets replies that no command waits for."""
         loop = asyncio.get_running_loop()
         address = self._address
         try:
@@ -144,7 +144,7 @@ class LoopRedis:
                     lambda: RedisProtocol(heard), address.get("host", "localhost"), address.get("port", 6379)
                 )
         except TimeoutError:
-            raise exceptions.TimeoutError("Redis took no connection in time") from None
+            raise exceptions.TimeoutError("Redis did not accept a connection in time") from None
         except OSError as error:
             raise exceptions.ConnectionError(str(error)) from error
         try:
@@ -163,7 +163,7 @@ class LoopRedis:
         await asyncio.sleep(0)
 
     async def _greet(self, connection: RedisProtocol) -> None:
-        """Say who we are and which database is meant."""
+        """Authenticate, and select the database."""
         user, password, number = (self._address.get(name) for name in ("username", "password", "db"))
         if password is not None:
             words = ("AUTH", user, password) if user else ("AUTH", password)
@@ -172,7 +172,7 @@ class LoopRedis:
             await connection.ask(("SELECT", number), timeout_s=self._connect_s)
 
     async def _enter(self) -> None:
-        """Take room for one command, in turn."""
+        """Wait for room for one command, in the order of arrival."""
         if self._room > 0 and not self._waiting:
             self._room -= 1
             return
@@ -183,7 +183,7 @@ class LoopRedis:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                # The turn came in the moment of giving up: the next one has it.
+                # The turn came at the moment of giving up: the next command gets it.
                 self._leave()
             elif turn in self._waiting:
                 self._waiting.remove(turn)
@@ -199,7 +199,7 @@ class LoopRedis:
                 return
         self._room += 1
 
-    async def _connection(self) -> RedisProtocol:
+    async def _take_connection(self) -> RedisProtocol:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:

@@ -68,8 +68,9 @@ _BOUND_EVERY = 64
 def lua_lives() -> str:
     """`count_lives(q)`, to be called before the queue is saved, and `emit_lives(q, ended)` after it.
 
-    What is not emitted is not counted. The stream is bounded in bytes: whenever the odometer of a queue
-    passes a multiple of 64, its size is looked at, and the oldest entries are dropped if it is too large.
+    Lives that are not emitted are not counted. The stream is bounded in bytes: whenever the odometer of a
+    queue passes a multiple of 64, the script measures the stream, and drops the oldest entries if it is too
+    large.
     """
     block = emit_block(
         LIFE,
@@ -124,7 +125,7 @@ def lua_log() -> str:
     """`emit_log(q, ended, logged)`: append messages that ended to the log, after their lives were emitted.
 
     An entry holds the lives and the bodies of some messages, in their order. The stream is bounded in bytes
-    as that of the lives is, and looked at after a call that appended much.
+    like the stream of lives. It is also measured after a call that appended much.
     """
     block = emit_block(
         LOG,

@@ -46,8 +46,8 @@ class SwitchState:
             names = ", ".join(map(str, sorted(self.silent)))
             first = self.silent[min(self.silent)]
             raise BrokerUnavailable(
-                f"of shards {names} it is not known whether they were switched ({first}); "
-                "the others were; do it again, which changes nothing where it is done",
+                f"shards {names} did not answer ({first}), so nobody knows whether they were switched; "
+                "the others were; repeat the command, which changes nothing where it is done",
                 retry_after_s=1,
             )
 
@@ -60,10 +60,10 @@ class MetricsSwitch:
         self._shards = range(shards)
 
     async def switch(self, *, on: bool, by: str, reason: str) -> SwitchState:
-        """Switch every shard that answers. One that is switched so already keeps its time and its reason."""
+        """Switch every shard that answers. A shard that is already switched so keeps its time and reason."""
         arguments = (b"on" if on else b"off", by.encode(), reason.encode())
         if on:
-            # Before the shards: a process that starts must not take over what is switched on again.
+            # The old key goes first: a process that starts now would take it over, and switch metrics off.
             with translated():
                 await self._runner.client.execute_command("DEL", OLD_SWITCH)
 
@@ -71,13 +71,13 @@ class MetricsSwitch:
             replies.check(await self._runner.run("switch_metrics", shard, *arguments))
             return await self._read(shard)
 
-        return await self._each(switch)
+        return await self._ask_each(switch)
 
     async def read(self) -> SwitchState:
-        return await self._each(self._read)
+        return await self._ask_each(self._read)
 
     async def take_over(self) -> None:
-        """Switch off what an earlier version switched off by hand, and forget its key."""
+        """Switch metrics off if the key of earlier versions says so, and remove that key."""
         with translated():
             stored = await self._runner.client.execute_command("GET", OLD_SWITCH)
         if stored == b"0":
@@ -102,8 +102,8 @@ class MetricsSwitch:
         with translated():
             return switch_of(shard, await cast(Any, self._runner.client).hgetall(switch_key(shard)))
 
-    async def _each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
-        # One alone before the others: many first calls at once break the driver's client of a cluster.
+    async def _ask_each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
+        # One shard before the others: many first calls at once break the driver's client of a cluster.
         first = await _attempt(ask(self._shards[0]))
         others = await asyncio.gather(*(_attempt(ask(shard)) for shard in self._shards[1:]))
         answers = [first, *others]

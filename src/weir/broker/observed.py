@@ -1,11 +1,11 @@
 """The one place where broker calls are timed and counted: `Observed(broker)` is itself a `Broker`.
 
-weir_broker_call_duration_seconds{verb}    how long a call took, waiting for messages excepted
+weir_broker_call_duration_seconds{verb}    how long a call took; a dequeue that may wait is `dequeue_wait`
 weir_broker_messages_total{verb}           messages, leases or queues that calls were about
 weir_broker_errors_total{verb, code}       calls that failed, by the code of the error
 
 A `BrokerActivity` is told what became of messages, for the metrics of the process. A `Tracer` writes a span
-of messages that are handed out, and of replays and copies of deaths; whoever knows more writes the others.
+of messages that are handed out, and of replays and copies of deaths. All other spans are written elsewhere.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
-# Callers end these by a deadline of their own, so a cancelled one had no answer in time.
+# Callers cancel these at a deadline of their own, so a cancelled call had no answer in time.
 _WITH_DEADLINES = frozenset({"enqueue", "ack", "nack", "dead_letter", "settle_call"})
 
 
 class Observer(Protocol):
-    """Hears of every call once."""
+    """Is told of every call once."""
 
     def count_call(self, verb: str, *, seconds: float, items: int) -> None: ...
 
@@ -88,7 +88,10 @@ class PrometheusObserver:
             registry=registry,
         )
         self._items = Counter(
-            "weir_broker_messages_total", "What broker calls were about.", ["verb"], registry=registry
+            "weir_broker_messages_total",
+            "Messages, leases or queues that broker calls were about.",
+            ["verb"],
+            registry=registry,
         )
         self._errors = Counter(
             "weir_broker_errors_total", "Broker calls that failed.", ["verb", "code"], registry=registry
@@ -109,7 +112,7 @@ class PrometheusObserver:
 
 
 class Observed:
-    """A broker whose calls are heard of."""
+    """A broker that reports each of its calls."""
 
     def __init__(
         self,

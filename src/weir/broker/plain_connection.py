@@ -1,6 +1,6 @@
 """A blocking connection to one Redis: a socket and hiredis, and nothing in between.
 
-The driver's own spends more time in Python on a command than Redis spends on a short script.
+The driver's own connection spends more time in Python on a command than Redis spends on a short script.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _READ_BYTES = 1 << 16
 
 
 class _SelfClosingSocket(socket.socket):
-    """Closes itself without a word: a client may be dropped without being closed, as with the driver."""
+    """Closes itself without a warning: a client may be dropped without being closed, as with the driver."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class PlainConnection:
-    """Carries one command at a time. It has those methods of the driver's connections that are used here."""
+    """Carries one command at a time. It has the methods of the driver's connections that Weir uses."""
 
     def __init__(self, address: Mapping[str, Any], *, answer_s: float, connect_s: float) -> None:
         self._address = address
@@ -40,21 +40,21 @@ class PlainConnection:
         self.pid = os.getpid()
 
     def send_packed_command(self, parts: Sequence[bytes]) -> None:
-        opened = self._opened()
+        opened = self._open_socket()
         try:
             for part in parts:
                 opened.sendall(part)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._disconnect_after(error) from error
 
     def read_response(self) -> Any:
-        """The next reply; the driver's error if it is one, or if none comes in time."""
-        opened, reader = self._opened(), self._reader
+        """The next reply. Raises the driver's error for an error, or if no reply comes in time."""
+        opened, reader = self._open_socket(), self._reader
         while (reply := reader.gets()) is _PENDING:
             try:
                 data = opened.recv(_READ_BYTES)
             except OSError as error:
-                raise self._failed(error) from error
+                raise self._disconnect_after(error) from error
             if not data:
                 self.disconnect()
                 raise exceptions.ConnectionError("Redis closed the connection")
@@ -68,7 +68,7 @@ class PlainConnection:
         if self._reader.has_data():
             return True
         waiting = select.poll()
-        waiting.register(self._opened(), select.POLLIN)
+        waiting.register(self._open_socket(), select.POLLIN)
         return bool(waiting.poll(timeout_s * 1_000))
 
     def disconnect(self) -> None:
@@ -77,7 +77,7 @@ class PlainConnection:
                 self._socket.close()
             self._socket = None
 
-    def _opened(self) -> socket.socket:
+    def _open_socket(self) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect()
             self._greet()
@@ -89,10 +89,10 @@ class PlainConnection:
         try:
             connected = socket.create_connection(place, timeout=self._connect_s)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._disconnect_after(error) from error
         opened = _SelfClosingSocket(fileno=connected.detach())
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel keeps the time: Python's own timeouts ask it before each call whether it would wait.
+        # The kernel keeps the timeouts: Python's own would cost one more system call per read and write.
         span = struct.pack("ll", *divmod(round(self._answer_s * 1_000_000), 1_000_000))
         opened.settimeout(None)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
@@ -100,7 +100,7 @@ class PlainConnection:
         return opened
 
     def _greet(self) -> None:
-        """Say who we are and which database is meant."""
+        """Authenticate, and select the database."""
         user, password, number = (self._address.get(name) for name in ("username", "password", "db"))
         greetings: list[tuple[Any, ...]] = []
         if password is not None:
@@ -115,8 +115,8 @@ class PlainConnection:
             self.disconnect()
             raise
 
-    def _failed(self, error: OSError) -> exceptions.RedisError:
-        """The driver's error for one of the socket. What was on its way may still come, so it is closed."""
+    def _disconnect_after(self, error: OSError) -> exceptions.RedisError:
+        """The driver's error for an error of the socket. Disconnects, because an old reply may still come."""
         self.disconnect()
         if isinstance(error, BlockingIOError | TimeoutError):
             return exceptions.TimeoutError("Redis did not answer in time")

@@ -1,4 +1,4 @@
-"""Before Redis is trusted with messages: is it new enough, does it keep what it is given?"""
+"""Checks Redis before Weir trusts it with messages: is it new enough, and does it keep its data?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RedisState:
     max_bytes: int
     last_write_failed: bool
     loading: bool = False
-    """It reads its data from the disk, and answers nothing about them."""
+    """Redis still reads its data from the disk, and cannot answer for them."""
 
     def release(self) -> tuple[int, ...]:
         return tuple(int(part) for part in self.version.split(".")[:2])
@@ -68,7 +68,7 @@ class RedisState:
 
 
 async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
-    """Ask a Redis how it is set up; a cluster answers as its weakest primary."""
+    """Ask a Redis how it is set up; for a cluster, the worst of what its primaries answer."""
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
@@ -107,12 +107,12 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
 
 async def _inspect(ask: _Ask) -> RedisState:
     info = await ask("INFO")
-    policy = await _config(ask, "maxmemory-policy")
+    policy = await _ask_config(ask, "maxmemory-policy")
     return RedisState(
         name=str(info.get("server_name", "redis")).capitalize(),
         # Valkey also tells the version of the Redis that it descends from.
         version=str(info.get("valkey_version", info["redis_version"])),
-        # Valkey calls it by another name.
+        # Valkey calls it `server_mode`.
         mode=str(info.get("redis_mode", info.get("server_mode", "standalone"))),
         append_only=bool(info.get("aof_enabled")),
         policy=str(info.get("maxmemory_policy", policy)),
@@ -132,7 +132,7 @@ async def check_redis(url: str) -> None:
 
 
 async def is_loading(url: str) -> bool:
-    """Whether Redis is there and still reads its data; one that is not there is for others to notice."""
+    """Whether Redis still reads its data; False if it does not answer."""
     try:
         return (await inspect_redis(url)).loading
     except BrokerUnavailable:
@@ -140,15 +140,15 @@ async def is_loading(url: str) -> bool:
 
 
 def wrong_scheme(url: str, state: RedisState) -> list[str]:
-    """A plain client is sent from node to node; a cluster's client finds no cluster."""
+    """Reasons not to start: a plain client cannot use a cluster, nor a cluster's client a single Redis."""
     if (state.mode == "cluster") == is_cluster(url):
         return []
     if is_cluster(url):
-        return ["this Redis is no cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
+        return ["this Redis is not a cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
     return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
 
 
-async def _config(ask: _Ask, name: str) -> str:
+async def _ask_config(ask: _Ask, name: str) -> str:
     """A configuration value; hosted servers may forbid asking."""
     try:
         values = await ask("CONFIG GET", name)

@@ -1,11 +1,11 @@
 """Packed records that outlive the program which wrote them: each says its version in its first byte.
 
-A later version only adds fields at the end, and they are 0 in a record of before. So a program reads every
+A later version only adds fields at the end, and they are 0 in an older record. So a program reads every
 older record by filling it up, and writes it back in its own version when it next changes it. A record of a
 newer version is refused: nothing is changed, and the caller is told to start a newer Weir.
 
-Version 0 is what was written before there were versions. It has no byte for one, and its own first byte is
-always smaller than `MARK`.
+Version 0 was written before there were versions. Such a record has no byte for its version, and its first
+byte is always smaller than `MARK`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def python_struct(layout: str) -> Struct:
 
 
 def lua_size(layout: str) -> int:
-    """How many bytes a layout takes that scripts alone read: integers of any width."""
+    """The size in bytes of a layout that only scripts read: integers of any width."""
     return sum(int(width) for width in re.findall(r"I(\d+)", layout))
 
 

@@ -1,4 +1,4 @@
-"""The broker on Redis: every verb is one script, one slot, one round trip."""
+"""The broker on Redis: every verb is a script that runs within one shard, in one round trip."""
 
 from __future__ import annotations
 
@@ -53,20 +53,22 @@ VOID_KEPT_MS = DAY_MS
 """How long an operation stays void: PostgreSQL may hang in the middle of a commit for as long."""
 _UNUSUAL = replies.Word.UNUSUAL.encode()
 _UNUSUAL_S = 1.0
+"""For how long single messages go to `enqueue` after `enqueue_one` found their queue unusual."""
 _MOST_UNUSUAL = 10_000
+"""After so many unusual queues, all of them are forgotten."""
+# Bounds of one script, so that none holds the server for long.
 _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
 _CALLS_STEP = 500
-"""What one script does at most, so that none holds the server for long."""
 
 
 class RedisBroker(RedisMessages):
     """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
 
     `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays. `activity`
-    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries. A
-    caller that may listen to one shard alone names it as `only_shard`.
+    counts what the methods do not return: deaths that a dequeue found, and the delays of retries. A caller
+    that may listen to one shard only names it as `only_shard`.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class RedisBroker(RedisMessages):
         )
         self._shard_of_queue = shard_finder(shards)
         self._unusual_until: dict[bytes, float] = {}
-        """Queues for which `enqueue_one` does not do, and until when that is believed."""
+        """Idents of queues that `enqueue_one` cannot serve, and until when that is assumed."""
 
     def _open(
         self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int
@@ -113,23 +115,23 @@ class RedisBroker(RedisMessages):
 
     @property
     def repeated(self) -> bool:
-        """Whether it sent any call twice: bytes of the first try may still be on their way."""
+        """Whether this broker sent any call twice: bytes of the first try may still be on their way."""
         return self._runner.repeated
 
     # describing queues
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
         checks.check_spec(spec)
-        await self._about(queue, "define", layout.pack_promises(spec))
+        await self._run_about(queue, "define", layout.pack_promises(spec))
 
     async def forget(self, queue: QueueRef) -> None:
-        await self._about(queue, "forget")
+        await self._run_about(queue, "forget")
 
     async def pause(self, queue: QueueRef) -> None:
-        await self._about(queue, "pause")
+        await self._run_about(queue, "pause")
 
     async def resume(self, queue: QueueRef) -> None:
-        await self._about(queue, "resume")
+        await self._run_about(queue, "resume")
 
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
         checks.check_concurrency(concurrency)
@@ -146,7 +148,7 @@ class RedisBroker(RedisMessages):
         return replies.granted(replies.check(reply, queue=queue.queue))
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
-        await self._about(queue, "open_gates", *_gate_names(gates))
+        await self._run_about(queue, "open_gates", *_gate_names(gates))
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
@@ -166,7 +168,7 @@ class RedisBroker(RedisMessages):
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
         checks.check_shard(shard, shards=self._shards)
-        # A slot that moves within the hash during the scan may be told twice.
+        # The scan may name a slot twice if it moves within the hash.
         slots: set[str] = set()
         cursor = b"0"
         while True:
@@ -196,7 +198,7 @@ class RedisBroker(RedisMessages):
         now: int = (await self._runner.run("now", shard))[1]
         return now
 
-    async def _about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
+    async def _run_about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
         """Run a script about one queue that may run twice without harm."""
         reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
         return replies.check(reply, queue=queue.queue)
@@ -228,11 +230,12 @@ class RedisBroker(RedisMessages):
         return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
 
     async def enqueue_packed(self, queue: QueueRef, packed: Sequence[bytes], call: NamedCall) -> bytes:
-        """A named call with messages that are checked and packed: head and body of each in turn.
+        """Make a named call with messages that are checked and packed: head and body of each in turn.
 
-        Answers as the script does: a letter for each message, and then the ids of first messages.
+        Returns the answer of the script: a letter per message, then the ids of the first messages of all
+        DUPLICATE and KEY_REUSED.
         """
-        # A named call is known by its name when it is repeated, so it takes no reply slot.
+        # Redis recognizes a repeated named call by its name, so it needs no reply slot.
         ident, shard = keys.queue_ident(queue), self._shard_of_queue(queue)
         slot, number = call.slot.encode(), call.id.encode()
         if len(packed) == 2 and len(packed[0]) == layout.ID_SIZE and not self._is_unusual(ident):
@@ -249,7 +252,7 @@ class RedisBroker(RedisMessages):
         return bool(self._unusual_until) and time.monotonic() < self._unusual_until.get(ident, 0.0)
 
     def _note_unusual(self, ident: bytes) -> None:
-        """Do not try the short way for a moment: most of what is unusual stays so."""
+        """Skip `enqueue_one` for a moment: an unusual queue mostly stays unusual."""
         if len(self._unusual_until) >= _MOST_UNUSUAL:
             self._unusual_until.clear()
         self._unusual_until[ident] = time.monotonic() + _UNUSUAL_S
@@ -274,7 +277,7 @@ class RedisBroker(RedisMessages):
     async def _take(
         self, source: Source, shard: int, arguments: tuple[Any, ...]
     ) -> tuple[list[Delivery], int]:
-        """What can be had now, and in how many ms time alone may bring more (-1: never)."""
+        """Take ready messages; return them, and in how many ms time alone may bring more (-1: never)."""
         kind, ident, limit, lease_ms, consumer = arguments
         token = os.urandom(16)
         reply = await self._runner.change("dequeue", shard, kind, ident, limit, lease_ms, token, consumer)
@@ -350,7 +353,7 @@ class RedisBroker(RedisMessages):
         verb: str,
         arguments: Callable[[list[tuple[QueueRef, list[int]]]], list[bytes]],
     ) -> list[Settlement]:
-        """One script a shard; the shards side by side."""
+        """Run one script per shard, all shards at the same time."""
 
         async def settle(shard: int, group: list[tuple[QueueRef, list[int]]]) -> list[Settlement]:
             reply = await self._runner.change(verb, shard, *arguments(group))
@@ -366,7 +369,7 @@ class RedisBroker(RedisMessages):
         by_shard = {shard: answer for (shard, _), answer in zip(shards, answers, strict=True)}
         return groups.scatter(by_shard, missing=Settlement.LAPSED)
 
-    # keeping order
+    # upkeep
 
     async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
         checks.check_shard(shard, shards=self._shards)
@@ -420,26 +423,26 @@ class RedisBroker(RedisMessages):
         results: list[bool] = []
         for at in range(0, len(message_ids), MAX_BATCH):
             blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + MAX_BATCH])
-            results += replies.flags(await self._about(queue, "holds", blob))
+            results += replies.flags(await self._run_about(queue, "holds", blob))
         return results
 
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
-        return replies.headers(await self._about(queue, "peek", layout.id_bytes(message_id)))
+        return replies.headers(await self._run_about(queue, "peek", layout.id_bytes(message_id)))
 
     async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
-        reply = await self._about(queue, "last_errors", limit)
+        reply = await self._run_about(queue, "last_errors", limit)
         return [error.decode(errors="replace") for error in reply[1:]]
 
     # the server behind it
 
     async def epoch(self) -> str | None:
-        """Which life of this Redis it is; None when it lost its data or never belonged to a Weir."""
+        """The epoch of the data in this Redis; None if it lost its data or never belonged to a Weir."""
         with translated():
             stored = await self._runner.client.execute_command("GET", keys.EPOCH)
         return None if stored is None else stored.decode()
 
     async def begin_epoch(self, epoch: str) -> str:
-        """Name this Redis' life if it has no name yet; the name that holds."""
+        """Write an epoch into this Redis if it has none; return the epoch that holds."""
         with translated():
             await self._runner.client.execute_command("SETNX", keys.EPOCH, epoch.encode())
         return await self.epoch() or epoch

@@ -1,4 +1,4 @@
-"""Looking at messages on Redis and touching them: the part of the broker that reaches a message by its id."""
+"""The part of the broker on Redis that looks at single messages and touches them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.model.shards import shard_of
 
 _SCANNED_PER_PAGE = 2_000
-"""After so many messages a search answers what it has found."""
+"""A search stops after looking at so many messages, and returns what it has found."""
 _STEPS_PER_PAGE = 16
-"""Scripts for one page: of large messages a script reads few."""
+"""How many scripts may make one page. A script reads few large messages, so it may find less than a page."""
 _QUEUES_STEP = 500
 """How many queues one script looks into at most."""
 _KEPT = {b"r": KeptKind.RESULT, b"p": KeptKind.PROGRESS, b"c": KeptKind.CANCELLED}
@@ -62,7 +62,7 @@ class RedisMessages:
         place = inspecting.cursor_bytes(cursor, state)
         if state is MessageState.LEASED:
             return await self._list_leased(queue, match, place, limit)
-        # Each script looks at few messages, so that others are not kept waiting; a page is made by several.
+        # Each script looks at few messages, so that other callers need not wait. Several scripts make a page.
         found: list[ListedMessage] = []
         scanned = 0
         for step in range(1, _STEPS_PER_PAGE + 1):
@@ -85,7 +85,7 @@ class RedisMessages:
     async def _list_leased(
         self, queue: QueueRef, match: MessageFilter, place: bytes, limit: int
     ) -> MessagePage:
-        """A page by id: the end of a lease moves with every extension, so it is not a place to go on from."""
+        """A page in the order of ids. The end of a lease moves with each extension, so it is not a cursor."""
         behind = await self._leased_behind(queue, place)
         most = limit if match == EVERY_MESSAGE else MAX_PAGE
         ids = heapq.nsmallest(most, behind)
@@ -97,7 +97,7 @@ class RedisMessages:
         return page
 
     async def _leased_behind(self, queue: QueueRef, place: bytes) -> set[bytes]:
-        """The ids of leased messages behind a place; a scan may name one twice."""
+        """The ids of leased messages behind a place: a set, because a scan may name an id twice."""
         found: set[bytes] = set()
         cursor = b"0"
         while True:
@@ -192,7 +192,7 @@ class RedisMessages:
         return replies.check(reply, queue=queue.queue)
 
     async def _index(self, queue: QueueRef) -> None:
-        """Let every message of the queue be found by its id: those of older programs are not, until now."""
+        """Make every message of the queue findable by its id, also messages that an older program put in."""
         while (await self._look(queue, "index"))[1] == b"1":
             pass
 
@@ -224,7 +224,7 @@ class RedisMessages:
     async def _touch(
         self, queue: QueueRef, verb: str, message_ids: Sequence[MessageId], *args: int
     ) -> list[Touched]:
-        """Touch all of them: a script does as many as it may, and those of older programs after indexing."""
+        """Touch all messages, a bounded number per script. Messages of older programs are indexed first."""
         checks.check_message_ids(message_ids)
         shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
         raw_ids = [layout.id_bytes(message_id) for message_id in message_ids]

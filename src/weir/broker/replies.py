@@ -1,4 +1,4 @@
-"""From the scripts' replies to results and errors of the tree: every word a script may say stands here."""
+"""Turns replies of scripts into results, or errors of the tree; lists every word that a script may answer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
 
 
 def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
-    """One answer a message; those of duplicates carry the first message's id."""
+    """One answer per message; the answer for a duplicate carries the id of the first message."""
     count = len(messages)
     originals = iter(range(count, len(answer), 16))
     results = []
@@ -86,12 +86,12 @@ def settlements(letters: bytes) -> list[Settlement]:
 
 
 def flags(reply: Sequence[Any]) -> list[bool]:
-    """One yes or no an item."""
+    """One yes or no per item."""
     return [letter == ord("y") for letter in reply[1]]
 
 
 def call_answers(reply: Sequence[Any]) -> list[CallAnswer]:
-    """What a named call did with each message; those of duplicates name the first message."""
+    """What a named call did with each message; the answer for a duplicate names the first message."""
     firsts = iter(range(0, len(reply[2]), 16))
     answers = []
     for letter in reply[1]:

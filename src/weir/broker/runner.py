@@ -3,7 +3,7 @@
 Every call that changes something takes a *reply slot*: a name of this client and a number that grows. The
 script keeps its reply under the slot until the slot's next call. A retry carries the same number, so it
 gets the first reply again instead of running twice. The slot of a call whose outcome stayed unknown is
-never used again. Named calls take none: the name does the same for longer (see `NamedCall`).
+never used again. Named calls take no reply slot: the name does the same for longer (see `NamedCall`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class RedisConnection:
 
     url: str
     timeout_s: float = 2.0
-    """For one answer."""
+    """How long to wait for one answer."""
     connect_timeout_s: float = 1.0
     max_connections: int = 64
 
     @property
     def patience_s(self) -> float:
-        """For a call with all its tries: a lost answer can be asked for once more."""
+        """How long a call with all its tries may take: enough to ask for a lost answer once more."""
         return 2 * self.timeout_s
 
 
@@ -128,7 +128,7 @@ class ScriptRunner:
         self._pid = os.getpid()
         self._process = _new_process()
         self._slots: list[ReplySlot] = []
-        # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
+        # Threads take and return slots only by `pop`, `append` and `next`, which are atomic.
         self._numbers = itertools.count(1)
         self.repeated = False
         """Whether any call was sent twice: bytes of the first try may still be on their way."""
@@ -162,7 +162,7 @@ class ScriptRunner:
         self, verb: str, shard: int, slot: SlotArguments, args: Sequence[bytes | int]
     ) -> list[Any]:
         try:
-            # Over all tries, and over the waits for a connection.
+            # The limit includes all tries and the waits for a connection.
             async with asyncio.timeout(self._patience_s):
                 return await self._send_patiently(verb, shard, slot, args)
         except TimeoutError:
@@ -180,7 +180,7 @@ class ScriptRunner:
         return await self._try(script(verb), self._call(shard, slot, args))
 
     async def _announce(self, shard: int) -> None:
-        """Before the first call to a shard: say which layouts are written, unless a newer program wrote."""
+        """Tell a shard which layouts this program writes. Fails if a newer program wrote there."""
         versions = [part for name, version in VERSIONS.items() for part in (name.encode(), version)]
         call = self._call(shard, (keys.slot_key(shard, b"none"), 0, 0), versions)
         replies.check(await self._try(script("announce"), call))
@@ -208,19 +208,19 @@ class ScriptRunner:
     async def _try(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         for delay in _RETRY_DELAYS_S:
             try:
-                return await self._once(wanted, call)
+                return await self._run_once(wanted, call)
             except DRIVER_ERRORS as error:
                 if not is_passing(error):
                     raise translate(error) from error
             self.repeated = True
             await self._pause(delay)
         with translated():
-            return await self._once(wanted, call)
+            return await self._run_once(wanted, call)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
+    async def _run_once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         reply: list[Any]
         try:
             reply = await self.client.execute_command("EVALSHA", wanted.sha, *call)

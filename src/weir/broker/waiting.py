@@ -1,8 +1,8 @@
 """Long polling: consumers that found nothing sleep until a script says that their queue may be served.
 
 The scripts publish the ident of a queue or an environment when it becomes servable. One connection of
-this process listens for all its consumers; nobody polls. Should the connection break, everyone is woken
-when it is back, since a word may have been missed.
+this process listens for all its consumers; nobody polls. If the connection breaks, all consumers are woken
+when it is back, because a wake-up may have been missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Waiter(Protocol):
     """A consumer that found nothing."""
 
     def clear(self) -> None:
-        """Forget the wake-ups of before: the caller looks for messages right after."""
+        """Forget earlier wake-ups: the caller looks for messages right after."""
 
     async def sleep(self, timeout_s: float) -> None:
         """Return after a wake-up, or after this long."""
@@ -41,16 +41,16 @@ class Wakeups(Protocol):
 
     @property
     def listens(self) -> bool:
-        """Whether a waiter hears from the moment when it is made, at no cost."""
+        """Whether a new waiter hears wake-ups at once and at no cost."""
 
     def waiter(self, shard: int, ident: bytes) -> AbstractAsyncContextManager[Waiter]:
-        """Waits for the queue or environment to become servable; for any of the shard if it is `b""`."""
+        """Waits for a queue or environment to become servable; for any of the shard if `ident` is `b""`."""
 
     async def aclose(self) -> None: ...
 
 
 def wakes(said: bytes, ident: bytes) -> bool:
-    """Whether a word about a queue or environment concerns who waits for `ident`."""
+    """Whether a wake-up for a queue or environment concerns a consumer that waits for `ident`."""
     environment = keys.environment_part(said)
     return ident in (b"", said, environment) or (said == environment and ident.startswith(said))
 
@@ -84,9 +84,9 @@ class _LoopWaiter:
 
 
 class LoopWakeups:
-    """Who waits for what in an event loop, and the task that wakes them.
+    """The waiting consumers of an event loop, and the asyncio task that wakes them.
 
-    `shard` is the only one that anybody waits for; None means that it may be any.
+    `shard` is the only shard that consumers wait for; None means any shard.
     """
 
     def __init__(self, connection: RedisConnection, *, shard: int | None = None) -> None:
@@ -177,12 +177,12 @@ class LoopWakeups:
         self._wake_all()
 
     def _hear(self, said: list[Any]) -> None:
-        """A publication: its kind, the pattern if one was asked for, the channel and the ident."""
+        """Handle a publication: its kind, the pattern if one was asked for, the channel and the ident."""
         *_, channel, ident = said
         self._wake(channel, ident)
 
     def _wake(self, channel: bytes, ident: bytes) -> None:
-        """Wake those who wait for this queue or environment, for its environment, or for the shard."""
+        """Wake consumers that wait for this queue or environment, for its environment, or for the shard."""
         environment = keys.environment_part(ident)
         places = [channel + ident, channel + environment, channel]
         if ident == environment:

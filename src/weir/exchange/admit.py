@@ -2,8 +2,8 @@
 and its answer is counted.
 
 Queueing closes the gate of the partition in the broker first, then writes to PostgreSQL, then answers;
-from then on every direct enqueue of that partition, in any process, is GATED and queues behind. With the
-broker out of reach the gate stays open and the operation says so; the keeper's lease makes that safe.
+from then on every direct enqueue of that partition, in any process, is GATED and queues behind. If the broker
+is out of reach, the gate stays open and the operation says so; the keeper's lease makes that safe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weir.exchange.lineage import ChainedMessages
 
 REFUSALS_PER_S = 300
-"""How many refusals a second a process wants to give; with more, callers are asked to stay away longer."""
+"""With more refusals per second than this, a process asks callers to stay away longer."""
 AnswerKey = tuple[str, str]
 """Status and reason. Both come from closed lists, so that the series stay few."""
 EXECUTED = "executed"
@@ -51,23 +51,23 @@ class AnswerTally:
         self.settlements: Counter[AnswerKey] = Counter()
 
     def count_pushes(self, answers: Sequence[PushAnswer]) -> None:
-        """One for each message."""
+        """Count one answer per message."""
         self.pushes.update(map(_push_key, answers))
 
     def count_settlements(self, answers: Sequence[SettleAnswer]) -> None:
-        """One for each lease."""
+        """Count one answer per lease."""
         self.settlements.update(map(_settle_key, answers))
 
     def count_refusal(self, error: WeirError, *, times: int = 1) -> None:
-        """Pushes were refused before they were read."""
+        """Count pushes that one error refused together."""
         self.pushes[_refusal(error)] += times
 
 
 class AnsweringPusher:
-    """The outermost `Pusher` of a process: it counts what producers are answered.
+    """The outermost `Pusher` of a process: it counts the answers to producers.
 
-    Most pushes go straight to `inner`. Those that finish a call of a client in direct mode go through
-    `resuming`. Accepted messages with headers are shown to `chained`, which records whose children they are.
+    Most pushes go straight to `inner`. Pushes that finish a call of a client in direct mode go through
+    `resuming`. Accepted messages with headers are shown to `chained`, which records their parents.
     """
 
     def __init__(
@@ -99,8 +99,9 @@ class AnsweringPusher:
 class AdmittingPusher:
     """A `Pusher` that executes through `attempt`, queues or turns away, as pressure says.
 
-    Requests are counted in flight here, so those that wait for others to share a broker call with count.
-    What the attempt held is queued here, outside of the shared call and after leaving the flight.
+    Requests are counted in flight here, so a request that waits to share a broker call counts too. Messages
+    that the attempt held are queued here, outside of the shared call and when the request is not in flight
+    any more.
     """
 
     def __init__(self, attempt: Pusher, *, intake: Intake, overflow: Overflow, admission: Admission) -> None:
@@ -142,7 +143,7 @@ class Overflow:
         self._refusals = RecentCount()
 
     def admit(self, kind: OperationType, holder: Holder) -> None:
-        """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
+        """Turn an operation away before anything is read or parsed for it, if it would be rejected later."""
         if self._admission.peek(kind, holder) is Decision.REJECT:
             error = self.refuse()
             if kind is OperationType.PUSH:
@@ -150,8 +151,8 @@ class Overflow:
             raise error
 
     def refuse(self, *, times: int = 1) -> Overloaded:
-        """Count so many refusals; the error says to come back once a tenth of the queue has drained, later if
-        many others are refused."""
+        """Count refusals, and return the error. It says to come back once a tenth of the queue has drained,
+        later if many others are refused."""
         depth = self._admission.depth
         drain_ms = self._rate().wait_ms(depth // 10) or 1_000
         wait_ms = max(drain_ms, self._refusals.count(times) / REFUSALS_PER_S * 1000)
@@ -167,10 +168,10 @@ class Overflow:
     async def add(
         self, operations: list[NewOperation], *, reason: Reason, must: bool = False
     ) -> list[Ticket | WeirError]:
-        """Queue pushes of one queue, in order with everything else of their partitions; an answer for each.
+        """Queue pushes of one queue, in order with everything else of their partitions; answer for each.
 
-        A ticket says how many messages it is for: those for which the queue has room. With `must` they are
-        queued however many there are: they may have taken effect already.
+        A ticket says how many messages the queue has room for. With `must` all messages are queued, because
+        they may have taken effect already.
         """
         for_load = reason is not Reason.BROKER_UNAVAILABLE
         admission, holder = self._admission, HOLDER.get()
@@ -217,7 +218,7 @@ class RecentCount:
         self._at = time.monotonic()
 
     def count(self, times: int) -> float:
-        """Count some more; the sum, in which what is long ago fades."""
+        """Count some more; return the sum, in which older counts fade."""
         now = time.monotonic()
         self._value = self._value * math.exp(self._at - now) + times
         self._at = now
@@ -225,7 +226,7 @@ class RecentCount:
 
 
 def _calls(items: Sequence[PushItem]) -> int:
-    """How many calls of the broker they take: one for each queue."""
+    """How many broker calls these items take: one per queue."""
     # By identity: references to queues are cached, and hashing them would cost a batch a few per cent.
     return 1 if len(items) == 1 else len({id(item.queue) for item in items})
 

@@ -1,10 +1,11 @@
-"""The direct attempt: put messages in now, and say of each that could not be why it must be queued.
+"""The direct attempt: put messages in now, and say why each of the others must be queued.
 
-Nothing waits here for PostgreSQL, so requests may share calls without one that queues holding up the others.
+Nothing here waits for PostgreSQL, so a request that must be queued does not hold up others in its call.
 
 Many small requests make few broker calls: everything that arrives while calls run goes out together in the
-next one. A request goes at once while fewer than `CALLS_AT_ONCE` calls run, so nothing waits for company.
-Holders take turns, so that one who sends much does not hold up one who sends little. Answers stay per item.
+next one. A request goes at once while fewer than `CALLS_AT_ONCE` calls run, so it never waits only to share
+a call. Holders take turns, so that a holder that sends much does not hold up a holder that sends little. Each
+item gets its own answer.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 CALLS_AT_ONCE = 2
 SHARED = 250
-"""Items of a shared call. The cost of a call is spread by then, and the event loop is not held up by a larger
-one."""
+"""Items of a shared call at most. So many share the cost of a call well enough, and a larger call would hold
+up the event loop."""
 
 
 Answers = dict[int, PushAnswer]
@@ -49,7 +50,7 @@ Answers = dict[int, PushAnswer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Refused):
-    """Not executed, or nobody knows: it must be queued, or its producer be refused."""
+    """Not executed, or nobody knows whether it was: queue the message, or else refuse it."""
 
     reason: Reason
     call: NamedCall | None = None
@@ -92,9 +93,9 @@ class DirectPusher:
 
 
 class DirectAttempt(DirectPusher):
-    """Executes at once what may be; the rest comes back as `Held`, to be queued.
+    """Executes items at once where it may; the others come back as `Held`, to be queued.
 
-    Each call has a name, so that one of unknown outcome can be asked about and cannot take effect twice.
+    Each call has a name, so that a call of unknown outcome can be asked about and cannot take effect twice.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ _UNREACHED = Held(
 
 
 def _unreached(count: int, named: NamedCall | None) -> list[PushAnswer]:
-    """Nothing was tried, unless the producer tries for the second time what it named."""
+    """The broker was not asked now. But a producer that names its call may have made it before."""
     if named is None:
         return [_UNREACHED] * count
     return [_unknown(_UNREACHED.error, named, place) for place in range(count)]
@@ -173,7 +174,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
 
 
 def told_answer(item: PushItem, told: CallAnswer) -> PushAnswer:
-    """What a named call did with one message, once the broker told."""
+    """What a named call did with one message, as the broker told it."""
     return push_answer(
         item.queue, Enqueued(outcome=told.outcome, message_id=told.first_id or item.message.id)
     )
@@ -194,13 +195,13 @@ class RequestCoalescer(Generic[Item, Answer]):
         self._execute = execute
         self._free = at_once
         self._waiting: dict[Holder, deque[_Waiting[Item, Answer]]] = {}
-        """Those who wait, by holder; the holder whose turn is next stands first."""
+        """Waiting requests by holder; the holder whose turn is next comes first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[Item]) -> list[Answer]:
         """The answers to these items, whichever call carried them.
 
-        A request that fills a call by itself has nothing to share, and would make small ones wait.
+        A request that fills a call by itself makes its own call, so that small requests do not wait for it.
         """
         if len(items) >= SHARED:
             return await self._execute(items)
@@ -225,7 +226,7 @@ class RequestCoalescer(Generic[Item, Answer]):
         task.add_done_callback(self._tasks.discard)
 
     def _next_group(self) -> list[_Waiting[Item, Answer]]:
-        """What fits into one call: one request of each holder in turn, each holder's in order of arrival."""
+        """The requests for one call: one per holder in turn, and each holder's in order of arrival."""
         group: list[_Waiting[Item, Answer]] = []
         size = 0
         while self._waiting:
@@ -272,13 +273,14 @@ class CoalescingPusher:
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         if items[0].named is not None:
-            # Its name is for these messages alone.
+            # The name of the call is for these messages only, so others cannot share it.
             return await self._inner.push(items)
         answers = await self._coalescer.submit(items)
         spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
         if not spoiled:
             return answers
-        # A call with bad input changes nothing. Each item goes once more alone, to find whose input it was.
+        # A call with bad input changes nothing. These items go once more, without items of other requests, to
+        # find whose input it was.
         alone = await self._inner.push([items[at] for at in spoiled])
         repaired = list(answers)
         for at, answer in zip(spoiled, alone, strict=True):

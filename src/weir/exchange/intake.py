@@ -24,16 +24,16 @@ from weir.operations.model import NewOperation, Reason, Ticket, partition_of, qu
 from weir.operations.payload import Push, encode_push
 
 Place = tuple[QueueRef, Reason, NamedCall | None]
-"""Messages that may share a batch of operations."""
+"""Messages with the same queue, reason and call may share a batch of operations."""
 Partition = list[tuple[int, PushItem, int]]
 """Messages on their way: place in the request, the item, place in a call of unknown outcome."""
 NAMED_WINDOW_MS = DAY_MS
-"""How long a message of a named call that was queued is known by its key: producers repeat it for minutes."""
+"""How long a queued message of a named call is known by its idempotency key. Producers repeat for minutes."""
 _UNKNOWN = BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
 
 
 class Intake:
-    """Queues what is not executed: an operation per partition, and an answer for each message."""
+    """Queues messages that are not executed: an operation per partition, and an answer per message."""
 
     def __init__(self, overflow: Overflow, *, broker: Broker, reach: Reach) -> None:
         self._overflow = overflow
@@ -61,7 +61,7 @@ class Intake:
         return [answers[at] for at in range(len(items))]
 
     async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | None:
-        """What a call did; it does nothing from now on. None if the broker does not tell."""
+        """Ask what a call did; from now on it does nothing. None if the broker does not answer."""
         try:
             async with asyncio.timeout(BROKER_ANSWER_S):
                 return await self._broker.settle_call(queue, call)
@@ -69,7 +69,7 @@ class Intake:
             return None
 
     async def keep(self, items: Sequence[PushItem], attempted: Sequence[PushAnswer]) -> list[PushAnswer]:
-        """Queue what a direct attempt held; other answers stay as they are."""
+        """Queue messages that a direct attempt held; other answers stay as they are."""
         groups: dict[Place, Partition] = defaultdict(list)
         for at, (item, answer) in enumerate(zip(items, attempted, strict=True)):
             if isinstance(answer, Held):
@@ -110,8 +110,8 @@ class Intake:
     async def _settle_attempt(
         self, queue: QueueRef, call: NamedCall, refused: Partition, answers: Answers
     ) -> None:
-        """Messages that could not be queued, after a direct attempt of unknown outcome: by now the broker may
-        say what it did. What it did not put in, it never will."""
+        """Answer for messages that could not be queued after a direct attempt of unknown outcome. By now the
+        broker may say what the attempt did. Messages that it did not put in never come."""
         told = await self._ask(queue, call)
         if told is None:
             return
@@ -149,7 +149,7 @@ def _take_settled(
 
 
 def _for_later(item: PushItem, at: int) -> NewMessage:
-    """The message as an operation puts it in. One of a named call may be queued twice, so it gets a key."""
+    """The message as an operation puts it in. In a named call it may be queued twice, so it gets a key."""
     message, call = item.message, item.named
     if call is None or message.idempotency_key is not None:
         return message
@@ -163,7 +163,7 @@ def _queued(ticket: Ticket, item: PushItem) -> Queued:
         position=ticket.position,
         estimated_wait_ms=ticket.estimated_wait_ms,
         reason=ticket.reason.value,
-        # Whether it is the first with its key only the broker knows, once it is put in. A named call has the
-        # same ids each time that it is queued.
+        # Only the broker knows whether the message is the first with its key, once it is put in. A named call
+        # has the same ids each time that it is queued.
         message_id=item.message.id if item.message.idempotency_key is None else None,
     )

@@ -14,8 +14,8 @@ from weir.model.parents import chained_from
 class ChainedMessages:
     """Records which accepted messages are chained from others.
 
-    A message that is queued is recorded when its operation is done: with an idempotency key that is known
-    already, it never comes into the queue, and the first message with that key is the child.
+    A queued message is recorded when its operation is done. If its idempotency key is known already, it never
+    comes into the queue, and the first message with that key is the child.
     """
 
     def __init__(self, children: ChildRecorder, *, clock: Clock) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def operation_families(service: OperationService) -> Callable[[], AsyncIterator[Metric]]:
-    """A source of metric families. While PostgreSQL is away what stands in the queue is unknown: it is left
-    out, and `weir_operation_queue_up` is 0."""
+    """A source of metric families. While PostgreSQL is away, the state of the queue is unknown: its gauges
+    are left out, and `weir_operation_queue_up` is 0."""
 
     async def families() -> AsyncIterator[Metric]:
         try:

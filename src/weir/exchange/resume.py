@@ -1,8 +1,9 @@
 """Finishes the calls of clients in direct mode whose outcome they do not know.
 
 A client that got no answer from Redis sends the push again, through the API, with the name of its call. The
-broker is asked what the call did, and a call that never came is made void. What it did not do is then pushed
-like anything else. While the broker is out of reach the push is queued with the name, and asked about later.
+broker is asked what the call did, and a call that never came is made void. Messages that the call did not put
+in are then pushed like any others. While the broker is out of reach, the push is queued with the name of the
+call, and its operation asks later.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ResumingPusher:
         return [answers[at] for at in range(len(items))]
 
     async def _resume(self, queue: QueueRef, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
-        """The answers of those messages for which nothing is left to do."""
+        """Answers for the messages that need nothing more."""
         told = await self._ask(queue, call)
         if isinstance(told, WeirError):
             return await self._keep(told, call, items)

@@ -1,7 +1,7 @@
-"""The seam between those that ask (API, webhooks, channels) and those that execute pushes and settlements.
+"""The seam between code that asks for pushes and settlements and code that executes them.
 
-A `Pusher` or a `Settler` answers for every item, in order. `attempt` and `settle` execute at once;
-`coalesce`, `admit` and `metrics` wrap them.
+The API, webhooks and channels ask. A `Pusher` or a `Settler` answers for every item, in order. `attempt` and
+`settle` execute at once; `admit`, `resume` and `traced` wrap them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PushItem(msgspec.Struct, frozen=True, kw_only=True):
     named: NamedCall | None = None
     """The call that its producer named. All items of its request have it, and are of one queue.
 
-    A repetition has the ids of the first request: nobody else remembers them, so answers repeat them.
+    A repeated request has the message ids of the first. Nobody else remembers them, so answers repeat them.
     """
 
 
@@ -59,7 +59,7 @@ class Settled:
 
 
 SETTLED = {outcome: Settled(outcome=outcome) for outcome in Settlement}
-"""One answer for each outcome: thousands of acks per second need no value of their own."""
+"""One shared answer per outcome, because there are thousands of acks per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

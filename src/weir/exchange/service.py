@@ -1,4 +1,4 @@
-"""The parts of load management of one process, joined: what `serve` starts and the routes use."""
+"""Joins the parts of load management of one process; `serve` starts them, and the routes use them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weir.operations.writer import OperationWriter
 class OperationService:
     """`database` should be a pool that nothing else uses: overflow has its own reserved connections.
 
-    `known` tells whether a queue is defined while the broker cannot; without it every queue is believed.
+    `known` tells whether a queue is defined while the broker cannot; without it every queue counts as such.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class OperationService:
         self._processing = processing
 
     def front(self, attempt: Pusher | None = None) -> AdmittingPusher:
-        """What producers' pushes go through; `attempt` executes those that are admitted."""
+        """The pusher for pushes of producers; `attempt` executes the pushes that are admitted."""
         return AdmittingPusher(
             attempt or self.attempt, intake=self.intake, overflow=self.overflow, admission=self.admission
         )

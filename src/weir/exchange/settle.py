@@ -1,6 +1,6 @@
-"""Where acks and nacks come in: at once while the broker answers, queued only when it is out of reach.
+"""Executes acks and nacks at once while the broker answers; queues them only while it is out of reach.
 
-Settling is one short script, as cheap as keeping the leases alive meanwhile would be; so pressure never
+Settling is one short script, as cheap as extending the leases during a wait would be. So pressure never
 queues it, and no lease lapses because its ack stood in a queue.
 """
 
@@ -23,7 +23,7 @@ from weir.operations.payload import Settle, encode_settle
 
 
 class CountedSettler:
-    """The outermost `Settler` of a process: it counts what consumers are answered."""
+    """The outermost `Settler` of a process: it counts the answers to consumers."""
 
     def __init__(self, inner: Settler, tally: AnswerTally) -> None:
         self._inner = inner
@@ -60,7 +60,7 @@ class DirectSettler:
 
 
 class Settlements(DirectSettler):
-    """A `Settler` that outlasts the broker: while it is out of reach, settlements are queued."""
+    """A `Settler` that queues settlements while the broker is out of reach."""
 
     def __init__(
         self, *, broker: Broker, overflow: Overflow, reach: Reach, timeout_s: float = BROKER_ANSWER_S

@@ -1,4 +1,4 @@
-"""Spans of pushes and settlements that others ask for. Only a process that writes spans has these."""
+"""Writes spans of pushes and settlements. Only a process that writes spans uses these wrappers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TracedSettler:
         self._tracer = tracer
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
-        # Here, because OpenTelemetry is an extra.
+        # Imported here, because OpenTelemetry is an extra.
         from weir.tracing.spans import fail_span
 
         groups: dict[tuple[QueueRef, Verb], list[str]] = defaultdict(list)

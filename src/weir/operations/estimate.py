@@ -20,17 +20,18 @@ RATES_WITHIN_MS = 5_000
 """Rates of other processes count for this long after they were published."""
 _LAG_STEP_S = 0.05
 _SHARE = 0.3
-"""What the last round counts for: load changes within a few rounds, and a promise is made for now."""
+"""The weight of the last round. It is large, because load changes within a few rounds."""
 _TYPICAL_SHARE = 0.1
 _FADING_S = 7.0
-"""By then a floor that nothing confirmed has halved its distance from the typical one seven times."""
+"""After this long a floor that nothing confirmed is back at the typical one: it halved its distance seven
+times."""
 _PAUSE_MS = 20.0
-"""What the processor may rest between two rounds under pressure."""
+"""How long the processor may rest between two rounds under pressure: `PACE_S` of `processor`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How fast the queue drains: operations a second, and the wait of one that finds it empty."""
+    """How fast the queue drains: operations per second, and how long one waits that finds it empty."""
 
     per_s: float
     floor_ms: float
@@ -54,10 +55,10 @@ UNKNOWN = Rate(per_s=0.0, floor_ms=0.0)
 class RateMeter:
     """Learns one process's drain rate from the rounds that its processor ran.
 
-    A round that took all it had room for says how fast the queue drains, the pause before it included. Any
-    other only bounds the rate: from below by what it finished, from above by what it had room for; and it
-    says how long an operation waits that finds nothing ahead of it. That is at most the round under way, a
-    pause and its own round: what an operation waited beyond that, it waited for a store that was away.
+    A full round shows how fast the queue drains, the pause before it included. Any other round only bounds
+    the rate: from below by the operations that it finished, from above by the operations that it had room
+    for. It also shows how long an operation waits that finds nothing ahead of it. That is at most the round
+    under way, a pause and its own round. If an operation waited longer, it waited for a store that was away.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class RateMeter:
         if not self._typical_floor_ms:
             self._floor_ms = self._typical_floor_ms = sample_ms
         typical_ms = self._typical_floor_ms
-        # One round that a store held up must not look typical, so its pull is bounded.
+        # One round that a store held up must not look typical, so its effect is bounded.
         self._typical_floor_ms += (min(sample_ms, 2 * typical_ms) - typical_ms) * _TYPICAL_SHARE
         self._floor_ms = self._faded_floor_ms()
         self._floor_ms += (sample_ms - self._floor_ms) * _SHARE
@@ -98,12 +99,12 @@ class RateMeter:
 
     @property
     def rate(self) -> Rate:
-        # Whole milliseconds: rates are told to the other processes whenever they change.
+        # Whole milliseconds, because a rate is published to the other processes whenever it changes.
         return Rate(per_s=self._per_s, floor_ms=float(round(self._faded_floor_ms())))
 
 
 class LagSampler:
-    """How late the event loop is, told to admission; a peak fades within a few steps."""
+    """Measures how late the event loop is, for admission; a peak fades within a few steps."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
@@ -156,5 +157,5 @@ class DepthSampler:
 
     @property
     def rate(self) -> Rate:
-        """How fast all processes drain together: this one as of now, the others as they told last."""
+        """How fast all processes drain together: this one as of now, the others as they last published."""
         return self._meter.rate.with_others(self._others)

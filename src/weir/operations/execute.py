@@ -1,4 +1,4 @@
-"""Run claimed operations through the broker: many a call, in order, and each at most once."""
+"""Run claimed operations through the broker: many per call, in order, and each at most once."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class GateLost(WeirError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A push that is decoded, without what an earlier direct attempt had put in."""
+    """A decoded push, without the messages that an earlier direct attempt had put in."""
 
     claimed: Claimed
     messages: tuple[NewMessage, ...]
-    """Those that are still to be put in."""
+    """The messages that are still to be put in."""
     push: Push
     done: Mapping[int, CallAnswer]
     """What the earlier attempt did with the others, by their places in the push."""
 
 
 async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[SettledOperation]:
-    """Run operations of any queues; those of one queue in the order given, queues side by side."""
+    """Run operations of any queues: in the given order within a queue, all queues at the same time."""
     by_queue: dict[QueueRef, list[Claimed]] = defaultdict(list)
     alone: list[Claimed] = []
     for operation in claimed:
@@ -107,7 +107,7 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
     done: dict[int, CallAnswer] = {}
     if push.call is not None:
         told = await broker.settle_call(operation.queue, push.call)
-        # A client in direct mode says where its message stood: it may be wrong.
+        # A client in direct mode says where its message stood, and may be wrong.
         known = [(at, place) for at, place in enumerate(push.places) if place < len(told)]
         done = {at: told[place] for at, place in known if told[place].settled}
     left = (message for at, message in enumerate(push.messages) if at not in done)
@@ -116,7 +116,7 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
 
 
 def _waited(message: NewMessage, age_ms: int) -> NewMessage:
-    """The message with what is left of its delay: it began when the operation was queued."""
+    """The message with the rest of its delay, which began when the operation was queued."""
     if not message.delay_ms:
         return message
     return msgspec.structs.replace(message, delay_ms=max(0, message.delay_ms - max(0, age_ms)))
@@ -139,7 +139,7 @@ def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
 async def _run_chunk(
     broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, SettledOperation]
 ) -> list[SettledOperation]:
-    """One call for all; if it fails for a reason of its own, one call each, to find whose it is."""
+    """Make one call for all. If it fails though the broker answers, make one call each, to find the cause."""
     running = [one for one in chunk if one.claimed.partition not in stopped]
     results = [
         _behind(o.claimed, stopped[o.claimed.partition]) for o in chunk if o.claimed.partition in stopped
@@ -227,7 +227,7 @@ def _completed(operation: Claimed, result: dict[str, Any]) -> SettledOperation:
 
 
 def failed(operation: Claimed, error: WeirError) -> SettledOperation:
-    """An outage is waited out; anything else counts, and the last time ends the operation."""
+    """Try again after an outage. Any other error counts as a retry; after the last retry it has failed."""
     text = f"{error.code}: {error}"
     if isinstance(error, Unavailable):
         return _again(operation, delay_ms=OUTAGE_DELAY_MS, error=text)
@@ -255,7 +255,7 @@ def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = Fal
 
 
 def _behind(operation: Claimed, head: SettledOperation) -> SettledOperation:
-    """Not run, because the one before it in its partition must be tried again first."""
+    """Not run, because an operation before it in its partition must be tried again first."""
     return SettledOperation(
         id=operation.id, partition=operation.partition, status=OperationStatus.PENDING, delay_ms=head.delay_ms
     )

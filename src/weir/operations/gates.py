@@ -1,7 +1,7 @@
 """The gates of operations in the broker, and which shards of it this process can reach.
 
-A gate is closed before its operation is written and opened after it ended. With the broker out of reach it
-stays open.
+A gate is closed before its operation is written and opened after it ended. If the broker is out of reach, the
+gate stays open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weir.model.shards import shard_finder
 from weir.operations.model import NewOperation
 
 BROKER_ANSWER_S = 0.75
-"""After this long without an answer a shard counts as out of reach, and what was asked of it is queued."""
+"""After this long without an answer a shard counts as out of reach, and the request is queued."""
 Known = Callable[[QueueRef], Awaitable[bool]]
 """Whether a queue is defined, asked when the broker cannot tell."""
 
@@ -48,7 +48,7 @@ class Reach:
 
 
 def is_unknown(error: WeirError) -> bool:
-    """Whether the broker may or may not have done it; a store that answered 'no room' has not."""
+    """Whether the outcome of a failed broker call is unknown; a call that the broker refused did nothing."""
     return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
 
 
@@ -78,7 +78,7 @@ class Gates:
         return closed
 
     async def open(self, operations: Sequence[NewOperation]) -> None:
-        """Take back gates of operations that were not queued after all."""
+        """Open the gates of operations that were not queued after all."""
         for (queue, _), group in _by_place(operations).items():
             try:
                 await self._broker.open_gates(queue, _gated(group))
@@ -86,7 +86,7 @@ class Gates:
                 self._reach.lose(group[0].shard)
 
     async def void(self, operations: Sequence[NewOperation]) -> dict[OperationId, bool | WeirError]:
-        """Of each operation, whether it will never run; False: it runs. An error: nobody knows."""
+        """Make operations void. True: the operation never runs. False: it runs. An error: nobody knows."""
         places = _by_place(operations)
         outcomes = await all_of([self._void(queue, group) for (queue, _), group in places.items()])
         return {key: value for outcome in outcomes for key, value in outcome.items()}
@@ -117,7 +117,7 @@ class Gates:
     async def _ask_room(
         self, queue: QueueRef, group: list[NewOperation], *, must: bool
     ) -> list[int | None] | None:
-        """How many messages of each the broker takes; None if it is out of reach."""
+        """How many messages of each operation the broker takes; None if it is out of reach."""
         shard = group[0].shard
         if shard in self._reach.lost:
             return None
@@ -128,7 +128,7 @@ class Gates:
             self._reach.lose(shard)
             return None
         except BrokerUnavailable as error:
-            # It said that it will not, so the caller hears that, unless it may have done it before.
+            # The broker refused, so the caller gets the error, unless the push may have taken effect before.
             if not is_unknown(error) and not must:
                 raise
             self._reach.lose(shard)

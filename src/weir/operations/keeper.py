@@ -1,4 +1,4 @@
-"""Who may write to the broker directly, and until when: the keeper of gates and leases.
+"""The keeper: decides until when processes may write to the broker directly, and closes open gates.
 
 An operation that was queued while the broker was out of reach stands behind a gate that nobody could
 close. Until a keeper has closed it, no process may write directly to that shard. So direct writing is
@@ -6,14 +6,14 @@ allowed by lease: a keeper grants it in PostgreSQL, where the same row counts th
 are open, and then in the broker, in absolute time of the broker's own clock that was read *before* the
 grant. The broker's lease has therefore lapsed when PostgreSQL says that it has.
 
-A keeper that PostgreSQL does not answer extends in the broker what it granted last. That is safe:
+A keeper that gets no answer from PostgreSQL extends its last lease in the broker. That is safe:
 
-- Nobody can queue an operation without PostgreSQL, so none comes into being that stands behind an open gate.
-- Of one that was queued before, a keeper hears by being refused; from then on it has no lease to extend.
-- One of which no keeper had heard is not answered before all leases have lapsed that were alive when it was
-  queued, and then only if PostgreSQL answered all the while, or the broker has closed the gate (see `lapse`).
-- If PostgreSQL answered the one who waits and left a keeper without an answer, that keeper may have extended
-  its lease beyond that. It takes the lease back when it hears of the operation, in its next round.
+- Nobody can queue an operation without PostgreSQL, so no new operation comes to stand behind an open gate.
+- If an operation was queued before, PostgreSQL refuses the keeper, which then has no lease to extend.
+- An operation that no keeper knows of is not answered before all leases have lapsed that were alive when it
+  was queued. `lapse` waits longer if PostgreSQL was silent in that time, unless the broker closes the gate.
+- If PostgreSQL answered the process that waits and did not answer a keeper, that keeper may have extended its
+  lease beyond that. It takes the lease back in its next round that PostgreSQL answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATIENCE_S = 0.4
 """How long either store may take. The lease must outlive a round and the pause before it: 0.4 s for the
 clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7 s of a lease of 2 s."""
 _CLOSING_S = 5.0
-"""How long the locks of a keeper that is frozen while it closes gates stand in the way of others."""
+"""After this long PostgreSQL takes the locks from a keeper that froze while it closed gates."""
 _BATCH = 1_000
 
 
@@ -64,13 +64,13 @@ class Keeper:
         self._granted: dict[int, int] = {}
         self._refused: set[int] = set()
         self._extended: set[int] = set()
-        """Where this keeper extended the lease without PostgreSQL since it heard from it."""
+        """Shards whose lease this keeper extended since PostgreSQL last answered."""
         self._some_refused = asyncio.Event()
         self._alone = False
         """Whether the last round did without PostgreSQL."""
 
     async def run(self) -> None:
-        """Renew and close until cancelled, side by side: closing many gates must not let leases lapse."""
+        """Renew leases and close gates at the same time: closing many gates must not let leases lapse."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renew_again_and_again())
             tasks.create_task(self._close_again_and_again())
@@ -99,7 +99,7 @@ class Keeper:
                 await self.renew()
 
     async def renew(self) -> None:
-        """Extend the lease of every shard that can be reached, as far as PostgreSQL does not refuse it."""
+        """Extend the lease of every shard that can be reached, unless PostgreSQL refuses it."""
         clocks = await self._read_clocks()
         if not clocks:
             return
@@ -151,7 +151,7 @@ class Keeper:
             self._granted[shard] = until[shard]
 
     async def _ask_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
-        """What each shard answers, side by side; one that does not answer soon is out of reach."""
+        """Ask all shards at the same time; a shard that does not answer soon is out of reach."""
 
         async def ask_one(shard: int) -> tuple[int, T] | None:
             try:

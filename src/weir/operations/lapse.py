@@ -1,7 +1,7 @@
-"""When no direct lease can be alive any more beside the operations that this process queued without gates.
+"""Waits until no direct lease is alive any more, for operations that this process queued without gates.
 
 PostgreSQL tells how long the leases live that it granted. While it is silent, keepers extend them without it,
-so the wait begins anew when it answers again. One task asks for all operations that wait.
+so the wait begins anew when it answers again. One asyncio task asks it for all operations that wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 ASK_EVERY_S = 0.2
 PROLONG_S = 2.0
-"""How much longer the wait may take if PostgreSQL is silent. What is durable is then answered anyway."""
+"""How much longer the wait may take if PostgreSQL is silent. Durable operations are then answered anyway."""
 
 
 class LeaseLapse:
@@ -34,9 +34,9 @@ class LeaseLapse:
         self._watch: asyncio.Task[None] | None = None
 
     async def wait(self, hold_s: float, *, end_early: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until leases have lapsed that live for `hold_s` now, or until it may end early.
+        """Wait until leases have lapsed that live for `hold_s` from now, or until `end_early` answers True.
 
-        That is asked only while PostgreSQL is silent.
+        `end_early` is asked only while PostgreSQL is silent.
         """
         self._note(time.monotonic() + hold_s)
         while (left_s := self._lapsed_s - time.monotonic()) > 0:

@@ -18,18 +18,20 @@ from weir.operations.store import QUERIES
 log = structlog.get_logger(__name__)
 
 ORPHAN_MS = 30_000
-"""An operation is written right after its gate was closed, and its caller waits 8 s for that at most."""
+"""A gate without an operation is an orphan after this long. An operation is written right after its gate was
+closed, and its caller waits 8 s for that at most."""
 ORPHANS_EVERY_S = 10.0
 ORPHANS_PAGE = 500
 """Gates that one round looks at per shard; the next round goes on behind them."""
 IDLE_MS = HOUR_MS
-"""Bytes of a call that was given up may be on their way for as long as TCP tries to deliver them, about a
-quarter of an hour. Within this the slot must still know that they are late."""
+"""A call slot is idle after this long without a call. Bytes of a call that was given up may be on their way
+for as long as TCP tries to deliver them, about a quarter of an hour. Until then the slot must know that they
+are late."""
 CALLS_EVERY_S = 60.0
 
 
 class Cleaner:
-    """Forgets finished operations: completed ones after an hour, failed ones after a week."""
+    """Forgets finished operations: completed and cancelled ones after an hour, failed ones after a week."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Cleaner:
             await asyncio.sleep(self._every_s)
 
     async def clean(self) -> int:
-        """Delete what is old enough, in small transactions; how many operations."""
+        """Delete operations that are old enough, in small transactions; return how many."""
         deleted = 0
         while True:
             count = await self._database.execute(QUERIES["clean_operations"], **self._ages, limit=self._batch)
@@ -94,7 +96,7 @@ class OrphanGates:
                 log.debug("gates are not looked through for now", error=str(error))
 
     async def sweep(self) -> int:
-        """Look at a page of every shard; how many gates were opened."""
+        """Look at a page of every shard; return how many gates were opened."""
         return sum([await self._sweep(shard) for shard in range(self._broker.shards)])
 
     async def _sweep(self, shard: int) -> int:
@@ -122,7 +124,7 @@ class OrphanGates:
 class IdleCalls:
     """Lets the broker forget the call slots of processes that ended, and of a load that is over.
 
-    A slot is kept as long as an operation in PostgreSQL will ask about its call, for any length of outage.
+    A slot is kept as long as an operation in PostgreSQL will ask about its call, however long that takes.
     """
 
     def __init__(self, *, queue: OperationQueue, broker: Broker, idle_ms: int = IDLE_MS) -> None:
@@ -139,7 +141,7 @@ class IdleCalls:
                 log.debug("idle call slots are not forgotten for now", error=str(error))
 
     async def forget(self) -> int:
-        """Forget what nobody can ask about any more; how many slots."""
+        """Forget slots that nobody can ask about any more; return how many."""
         return sum([await self._forget(shard) for shard in range(self._broker.shards)])
 
     async def _forget(self, shard: int) -> int:

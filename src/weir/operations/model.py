@@ -1,4 +1,4 @@
-"""The words of the operation queue: what was asked, where it must keep its place, what became of it."""
+"""The types of the operation queue: an operation, its place in the order, and what became of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weir.model.names import QueueRef
 from weir.model.shards import text_key
 
 LEASE_MS = 2_000
-"""How long producers may write directly before a keeper must have said so again."""
+"""For how long a keeper allows direct writes; it has to renew this in time."""
 DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3
 
@@ -36,12 +36,12 @@ class Reason(StrEnum):
 
 
 def queue_full(queue: QueueRef) -> QueueFull:
-    """The refusal of a message for which its queue has no room."""
+    """The refusal of a message that its queue has no room for."""
     return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
 
 
 def key_reused() -> KeyReused:
-    """The refusal of a message whose idempotency key another payload came with."""
+    """The refusal of a message whose idempotency key was used with another payload."""
     return KeyReused("the idempotency key was used with another payload; use a new one")
 
 
@@ -73,7 +73,7 @@ class NewOperation:
     gated: bool = True
     """False when the gate of its partition could not be closed: the broker is out of reach."""
     call_slot: str | None = None
-    """Slot of a direct call of unknown outcome that it repeats: it may have taken effect already."""
+    """Slot of the direct call that it repeats, if the outcome of that call is unknown."""
     id: OperationId = field(default_factory=new_operation_id)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     max_retries: int = DEFAULT_MAX_RETRIES
@@ -84,7 +84,7 @@ class NewOperation:
 
     @property
     def must(self) -> bool:
-        """Queued however full its queue is, because it may have taken effect already."""
+        """Whether it is queued however full its queue is, because it may have taken effect already."""
         return self.call_slot is not None
 
     @property
@@ -94,7 +94,7 @@ class NewOperation:
 
     @property
     def behind_gate(self) -> bool:
-        """Whether the broker keeps its place and can therefore be told to let it never run."""
+        """Whether the broker keeps its place, and so can make it void."""
         return self.ordered and self.gated
 
     def without_gate(self) -> NewOperation:
@@ -104,16 +104,16 @@ class NewOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """What the caller of a queued operation is told: the 202."""
+    """The answer to the caller of a queued operation: the 202."""
 
     operation_id: OperationId
     position: int
     """How many operations were ahead of it, itself included."""
     estimated_wait_ms: int | None
-    """None while nothing drains, as when the broker is out of reach: nobody knows."""
+    """None if nobody knows, because nothing drains; for example while the broker is out of reach."""
     reason: Reason
     messages: int
-    """How many of its messages are queued, the first ones; for the others its queue has no room."""
+    """How many of its messages are queued, from the first on; its queue has no room for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ _OPTIONAL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """Messages of one partition; their ids are fixed here, so every attempt pushes the same ones."""
+    """Messages of one partition; their ids are fixed here, so every attempt pushes the same ids."""
 
     messages: tuple[NewMessage, ...]
     call: NamedCall | None = None
@@ -68,7 +68,7 @@ def decode_push(data: bytes) -> Push:
 
 
 def first_messages(data: bytes, count: int) -> bytes:
-    """A push without those of its messages for which there is no room."""
+    """The push with only its first messages: its queue has no room for the others."""
     push = decode_push(data)
     return encode_push(replace(push, messages=push.messages[:count], places=push.places[:count]))
 
@@ -84,13 +84,13 @@ def encode_settle(settle: Settle) -> bytes:
             lease.token,
             failure.error,
             failure.delay_ms,
-            # Written only where there is something, so that programs of before can read the others.
+            # Written only if there is something, so that older programs can read all other rows.
             *_rest(failure),
         ]
         for failure in settle.failures
         for lease in (failure.lease,)
     ]
-    # Beside the rows, where programs of before do not look.
+    # Beside the rows, where older programs do not look.
     handlers = [failure.lease.handler_ms for failure in settle.failures]
     told = {} if set(handlers) == {None} else {"handlers_ms": handlers}
     return _frame({"verb": settle.verb.value, "leases": rows, **told}, [])

@@ -33,7 +33,7 @@ MAX_OPERATIONS = 500
 FIRST_REST_S = 0.1
 """Pause before the next look at an empty queue. It doubles with every look that finds nothing."""
 LONGEST_REST_S = 0.5
-"""The pause never grows beyond this. What this process queues itself ends the pause at once."""
+"""The pause never grows beyond this. An operation that this process queues ends the pause at once."""
 TROUBLE_S = 0.5
 """Pause after PostgreSQL or Redis failed."""
 PACE_S = 0.02
@@ -79,7 +79,7 @@ class Processor:
     async def run(self) -> None:
         rest_s = FIRST_REST_S
         while True:
-            # Before the look: what is queued during it must not be left until the next.
+            # Before the look: an operation that is queued during the look must end the pause after it.
             self._woken.clear()
             try:
                 busy = await self.round()
@@ -96,7 +96,7 @@ class Processor:
                 await asyncio.sleep(PACE_S)
 
     async def _rest(self, rest_s: float) -> bool:
-        """Whether something was queued meanwhile."""
+        """Pause; return whether something was queued during the pause."""
         try:
             async with asyncio.timeout(rest_s):
                 return await self._woken.wait()
@@ -104,7 +104,7 @@ class Processor:
             return False
 
     async def round(self) -> int:
-        """Claim and run once; how many operations were finished."""
+        """Claim and run once; return how many operations were finished."""
         started = self._left_behind_at or time.perf_counter()
         self._left_behind_at = None
         claimed = await self._queue.claim(worker=self.worker, **self._sizes)
@@ -129,7 +129,7 @@ class Processor:
         return len(finished)
 
     def _record_chained(self, claimed: Sequence[Claimed], finished: Sequence[SettledOperation]) -> None:
-        """Record children only now: before, nobody knew under which id a message with a key comes in."""
+        """Record children, now that it is known under which id a message with a key is in its queue."""
         chained = {one.id: one.chained for one in finished if one.chained}
         if self._chained is None or not chained:
             return
@@ -145,8 +145,8 @@ class Processor:
     async def _reclose(
         self, claimed: Sequence[Claimed], results: list[SettledOperation]
     ) -> list[SettledOperation]:
-        """Operations that were not on their gate: if they are still ours, the broker lost the gate, unless
-        they are void."""
+        """Deal with operations that were not on their gate. If they are still ours and not void, the broker
+        lost the gate: close it again."""
         lost = [result.id for result in results if result.error == GateLost.__name__]
         if not lost:
             return results

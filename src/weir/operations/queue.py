@@ -1,4 +1,4 @@
-"""The operation queue in PostgreSQL: add, claim, settle. One statement each, many operations a call."""
+"""The operation queue in PostgreSQL: add, claim, settle. One statement each, many operations per call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NotQueued(WeirError):
 class Added:
     depth: int
     hold_ms: int
-    """How long direct writes may still go on that do not know of these operations."""
+    """For how long direct writes that do not know of these operations may still go on."""
 
 
 class OperationQueue:
@@ -55,7 +55,7 @@ class OperationQueue:
         reached = False
         held: list[Row] = []
         try:
-            # One statement is one round trip; only what must be counted with it needs a transaction.
+            # One statement is one round trip. Only the second one, about open gates, needs a transaction.
             async with self._database.transaction() if ungated else self._database.connection() as connection:
                 reached = True
                 added = await fetch_one(connection, QUERIES["add_operations"], **columns)
@@ -82,7 +82,7 @@ class OperationQueue:
     async def claim(
         self, *, worker: str, partitions: int, run: int, total: int, messages: int = MAX_BATCH
     ) -> list[Claimed]:
-        """The oldest operations of partitions that nobody runs, in the order of their acceptance."""
+        """Claim the oldest operations of partitions that nobody runs, in the order of their acceptance."""
         rows = await self._database.fetch(
             QUERIES["claim_operations"],
             worker=worker,
@@ -97,7 +97,7 @@ class OperationQueue:
         return [_claimed(row) for row in rows if row["id"] is not None]
 
     async def settle(self, results: Sequence[SettledOperation], *, worker: str) -> dict[OperationId, int]:
-        """Record the results and free the partitions; those that were still this worker's, with their age."""
+        """Record the results and free the partitions; return the ages of operations still this worker's."""
         rows = await self._database.fetch(
             QUERIES["settle_operations"],
             worker=worker,
@@ -116,8 +116,8 @@ class OperationQueue:
         return {OperationId(str(row["id"])) for row in rows}
 
     async def find_unfinished(self, ids: Sequence[str]) -> set[str]:
-        """Those of these ids whose operations are still to be executed; an operation's id is a UUID."""
-        # PostgreSQL refuses the whole question if one id is not a UUID.
+        """The ids among these whose operations are still to be executed."""
+        # PostgreSQL refuses the whole query if one id is not a UUID, as every operation's id is.
         possible = [one for one in ids if is_canonical_id(one)]
         rows = await self._database.fetch(QUERIES["unfinished"], id=possible)
         return {str(row["id"]) for row in rows}
@@ -135,8 +135,8 @@ class OperationQueue:
         await self._database.execute(QUERIES["forget_rates"])
 
     async def read_rate(self, *, besides: str, within_ms: int) -> tuple[float, float]:
-        """Operations a second of all other processes together, and the wait of one that finds the queue
-        empty."""
+        """Operations per second of all other processes together, and how long an operation waits that finds
+        the queue empty."""
         row = await self._database.fetch_one(QUERIES["read_rate"], process=besides, within_ms=within_ms)
         return (float(row["per_s"]), float(row["floor_ms"])) if row else (0.0, 0.0)
 

@@ -24,19 +24,19 @@ WITH input AS (
     ORDER BY n
     RETURNING id
 )
--- What this statement adds it does not see in the rows of the partitions.
+-- The statement does not see its own changes to the partitions, so it adds the new operations.
 SELECT (SELECT count(*) FROM added)
     + (SELECT coalesce(sum(pending), 0) FROM weir.operation_lanes WHERE pending > 0) AS depth;
 
 -- name: hold_direct
--- Count operations whose gate could not be closed, shard by shard; tells until when direct writes may go on.
+-- Count operations whose gate could not be closed, shard by shard; returns for how long direct writes may go on.
 WITH input AS (
     SELECT shard, count(*)::int AS n FROM unnest(%(shard)s::int[]) AS t (shard) GROUP BY shard ORDER BY shard
 )
 INSERT INTO weir.direct_leases AS d (shard, ungated, granted_until_ms)
 SELECT shard, n, weir.clock_ms() + %(lease_ms)s FROM input
--- The first one waits for a whole lease, whatever was granted: a keeper that could not reach this server may have
--- extended its lease just now. From then on every keeper that asks is refused.
+-- The first operation waits for a whole lease, whatever was granted: a keeper that could not reach this server may
+-- have extended its lease just now. From then on every keeper that asks is refused.
 ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
     granted_until_ms = CASE WHEN d.ungated > 0 THEN d.granted_until_ms
         ELSE greatest(d.granted_until_ms, weir.clock_ms() + %(lease_ms)s) END
@@ -65,7 +65,7 @@ WITH lane AS (
     ) AS o
     LIMIT %(total)s
 ), run AS (
-    -- Of each partition the first ones, until there are enough messages: a round must not hold up its process.
+    -- The first operations of each partition, until there are enough messages: a round must not hold up its process.
     SELECT id, timeout_ms, lane FROM (
         SELECT *, sum(messages) OVER (ORDER BY priority, position) - messages AS before FROM heads
     ) AS h
@@ -148,7 +148,7 @@ ORDER BY position LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED;
 
 -- name: mark_gated
--- The gates of these operations are closed now; count them off their shards.
+-- The gates of these operations are closed now; subtract them from the counts of their shards.
 WITH gated AS (
     UPDATE weir.operations SET gated = true WHERE id = ANY(%(id)s::uuid[]) AND NOT gated RETURNING shard
 )
@@ -157,7 +157,7 @@ FROM (SELECT shard, count(*)::int AS n FROM gated GROUP BY shard) AS g
 WHERE d.shard = g.shard;
 
 -- name: grant_direct
--- Allow direct writes to these shards for a while more, unless an operation waits whose gate is open.
+-- Allow direct writes to these shards for a while more, unless an operation with an open gate waits there.
 INSERT INTO weir.direct_leases AS d (shard, granted_until_ms)
 SELECT shard, weir.clock_ms() + %(lease_ms)s FROM unnest(%(shards)s::int[]) AS t (shard) ORDER BY shard
 ON CONFLICT (shard) DO UPDATE SET granted_until_ms = excluded.granted_until_ms

@@ -1,4 +1,4 @@
-"""What stands in the operation queue of an environment, and cancel and retry by hand."""
+"""Shows the operations of an environment, and cancels and retries them by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weir.operations.model import OperationStatus
 
 QUERIES = load_queries("weir.operations", "store.sql")
 MAX_PAGE = 500
-"""Operations in one answer."""
+"""Operations in one answer at most."""
 MOST_PARTITIONS = 20
 
 
@@ -30,7 +30,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationGauges:
-    """What stands in the operation queue at one moment, of all environments."""
+    """The operation queue of all environments at one moment."""
 
     unfinished: Mapping[str, int]
     """By type; every type that can be queued is there."""
@@ -39,7 +39,7 @@ class OperationGauges:
 
 
 class OperationStore:
-    """Everything here but `gauges` is bound to one environment; operations of others do not exist."""
+    """Every method but `gauges` is bound to one environment, and does not see operations of others."""
 
     def __init__(self, *, database: Database, broker: Broker) -> None:
         self._database = database
@@ -147,7 +147,7 @@ class OperationStore:
         return await self.read(environment, found["id"])
 
     async def _let_go(self, environment: EnvironmentRef, row: Row, operation: OperationId) -> None:
-        """Open the gate. With the broker away it stays closed until it is found an orphan."""
+        """Open the gate. If the broker is out of reach, it stays closed until `OrphanGates` opens it."""
         gate = Gated(key=row["partition"], operation=operation)
         try:
             await self._broker.open_gates(environment.queue(row["queue"]), [gate])

@@ -38,7 +38,7 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
   AND queue = %(queue)s AND type = 'PUSH' AND status IN ('pending', 'processing');
 
 -- name: operation_stats
--- What an environment has in the queue, by type, priority and status; finished ones of five minutes.
+-- Operations of an environment by type, priority and status; of the finished ones, the last five minutes.
 SELECT type, priority, status, count(*) AS count, min(created_ms) AS oldest_ms, max(created_ms) AS newest_ms,
     avg(coalesce(finished_ms, weir.clock_ms()) - created_ms)::double precision AS avg_latency_ms
 FROM weir.operations
@@ -60,7 +60,7 @@ ORDER BY operations DESC, min(position)
 LIMIT %(limit)s;
 
 -- name: unfinished_by_type
--- What stands in the queue, of all environments.
+-- Unfinished operations of all environments, by type.
 SELECT type, count(*) AS count, weir.clock_ms() - min(created_ms) AS oldest_age_ms
 FROM weir.operations WHERE status IN ('pending', 'processing') GROUP BY type;
 

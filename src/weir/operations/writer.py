@@ -3,10 +3,10 @@
 Every answer is true, also while PostgreSQL hangs:
 
 - Queued means durable, and in its place.
-- Not queued means that the operation never runs. If PostgreSQL was given it and said nothing, it is made void
-  in the broker, whatever PostgreSQL does with it later.
-- Not known is said only where the broker is out of reach as well. PostgreSQL then still drops what it reads
-  too late (see `control.bounded`).
+- Not queued means that the operation never runs. If PostgreSQL got it and did not answer, it is made void in
+  the broker, whatever PostgreSQL does with it later.
+- Not known is answered only if the broker is out of reach as well. PostgreSQL then still drops statements
+  that it reads too late (see `control.bounded`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from weir.operations.queue import Added, NotQueued, OperationQueue
 MAX_COMMIT = 500
 """Operations in one commit, unless a single request brings more."""
 COMMITS = 4
-"""Group commits at once: what arrives while they run gathers for the next."""
+"""How many group commits run at once. Operations that arrive while they run gather for the next."""
 GATHER_S = 3.0
-"""How long an operation waits for a commit to take it along, while those before get no answer."""
+"""How long an operation waits for its commit to begin, while earlier commits get no answer."""
 CONFIRM_S = 0.4
 """How long PostgreSQL may take to confirm that it refuses direct leases; keepers have the same patience."""
 
@@ -40,23 +40,23 @@ class Written:
     """What became of operations that should be queued."""
 
     operations: list[NewOperation]
-    """Those that are durable now, each with as many of its messages as its queue has room for."""
+    """The operations that are durable now, each with as many messages as its queue has room for."""
     depth: int
     """How many operations are queued now."""
     gated: bool
     """Whether their gates are closed."""
     refused: dict[OperationId, WeirError]
-    """Those that are not queued after all."""
+    """The operations that are not queued after all."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """Operations of one queue, and who waits for them."""
+    """Operations of one queue, and the future that their caller waits for."""
 
     operations: list[NewOperation]
     done: asyncio.Future[Written]
     full: dict[OperationId, WeirError] = field(default_factory=dict)
-    """Those for which their queue has no room at all."""
+    """Operations that their queue has no room for at all."""
 
     def fail(self, error: WeirError) -> None:
         if not self.done.done():
@@ -75,7 +75,7 @@ class _Waiting:
             )
 
     def close(self, closed: Closed) -> None:
-        """Keep what may be queued, now that gates are closed."""
+        """Keep the operations that may be queued, now that gates are closed."""
         outcomes = {operation.id: closed[operation.id] for operation in self.operations}
         failed = next((one for one in outcomes.values() if isinstance(one, WeirError)), None)
         if failed is not None:
@@ -93,7 +93,7 @@ class _Waiting:
 
 
 class OperationWriter:
-    """Adds operations in group commits: while they run, the next one gathers."""
+    """Adds operations in group commits. While these run, operations gather for the next commit."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class OperationWriter:
     async def add(self, operations: list[NewOperation]) -> Written:
         """Make operations of one queue durable, behind closed gates if they have one.
 
-        Where a gate could not be closed this returns only when no direct write that ignores it can happen.
+        If a gate could not be closed, this returns only when no direct write can overtake the operations.
         """
         waiting = _Waiting(operations, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -164,7 +164,7 @@ class OperationWriter:
         return batch
 
     async def _close_gates(self, batch: list[_Waiting]) -> list[_Waiting]:
-        """Those that can be queued, their gates closed where the broker can be reached."""
+        """Close gates where the broker can be reached; return the requests that can be queued."""
         ordered = [waiting for waiting in batch if waiting.operations[0].ordered]
         closed = await self._gates.close([one for waiting in ordered for one in waiting.operations])
         for waiting in ordered:
@@ -185,7 +185,7 @@ class OperationWriter:
         self._answer(batch, added)
 
     async def _make_void(self, batch: list[_Waiting], silence: WeirError) -> None:
-        """PostgreSQL may or may not have taken these. Let none of them run, and hear which do already."""
+        """PostgreSQL may or may not have taken these. Make them void, and find out which already run."""
         behind_gates = [waiting for waiting in batch if waiting.operations[0].behind_gate]
         void = await self._gates.void([one for waiting in behind_gates for one in waiting.operations])
         for waiting in batch:
@@ -204,12 +204,12 @@ class OperationWriter:
             self._start(self._hold(batch, added))
 
     async def _hold(self, batch: list[_Waiting], added: Added) -> None:
-        """Wait until every direct lease has lapsed that was alive at the commit, and no later one can be."""
+        """Wait until every direct lease that was alive at the commit lapsed, and no later one can exist."""
         await self._lapse.wait(added.hold_ms / 1_000, end_early=lambda: self._close_open_gates(batch))
         _succeed(batch, added.depth)
 
     async def _close_open_gates(self, batch: list[_Waiting]) -> bool:
-        """Whether the broker closes the gates now that it could not close before."""
+        """Try once more to close the gates that are open; return whether the broker closed all."""
         ungated = [one for waiting in batch for one in waiting.operations if not one.gated and one.ordered]
         closed = await self._gates.close(ungated, however_full=True)
         return all(isinstance(outcome, int) for outcome in closed.values())

@@ -304,7 +304,7 @@ class MemoryBroker(MemoryMessages):
         )
 
     def _settle(self, items: Sequence[_T], operation: QueueOperation, step: _Step[_T]) -> list[Settlement]:
-        """Settle items of any queues, queue by queue: one step each, one event a queue."""
+        """Settle items of any queues, queue by queue: one step per item, one event per queue."""
         now, answers = self._clock.now_ms(), [Settlement.LAPSED] * len(items)
         places: dict[QueueRef, list[int]] = defaultdict(list)
         for at, item in enumerate(items):
@@ -319,7 +319,7 @@ class MemoryBroker(MemoryMessages):
                 self._settle_call(model, operation, counts, always=True)
         return answers
 
-    # keeping order
+    # upkeep
 
     async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
         checks.check_shard(shard, shards=self._shards)
@@ -413,7 +413,7 @@ class MemoryBroker(MemoryMessages):
     async def aclose(self) -> None:
         self._wake()
 
-    # what the rest stands on
+    # shared by the methods above
 
     def _model(self, queue: QueueRef) -> QueueModel:
         try:
@@ -443,7 +443,7 @@ class MemoryBroker(MemoryMessages):
         return self._environment_room(environment) > 0 and any(model.servable for model in models)
 
     def _refresh(self, model: QueueModel) -> None:
-        """A queue or environment that becomes servable joins behind those that already wait their turn."""
+        """Let a queue or environment that became servable join behind all that already wait their turn."""
         scope = model.ref.scope
         self._note(scope, model)
         joined = self._turns.join(model.ref, servable=model.servable)
@@ -460,7 +460,7 @@ class MemoryBroker(MemoryMessages):
         self._changed.set()
 
     def _write_down(self, model: QueueModel) -> None:
-        """Note the lives of what ended, and in a queue with a log the messages."""
+        """Note the lives of messages that ended, and the messages themselves if the queue has a log."""
         before, log_ms = self._life_counts[model.ref], model.spec.log_ms
         taken = take_logged(model.ended, self._waits(model).parts, before=before, log_ms=log_ms)
         self._life_counts[model.ref] += len(taken)
@@ -476,7 +476,7 @@ class MemoryBroker(MemoryMessages):
         samples: tuple[int, ...] = (),
         always: bool = False,
     ) -> None:
-        """What every verb ends with: carry off the dead, update the turns, emit one event."""
+        """The end of every verb: take the dead out of the queue, update the turns, emit one event."""
         outbox = self._outboxes[self._shard(model.ref.scope)]
         outbox.update({dead.message_id: dead for dead in model.outbox})
         model.outbox.clear()

@@ -36,7 +36,7 @@ class WaitingEntry:
     lease: Lease | None = None
     error: str = ""
     phases: list[tuple[int, MessagePhase]] = field(default_factory=list)
-    """What it did since when."""
+    """Its phases, each with the time since when."""
     past_attempts: list[LifeAttempt] = field(default_factory=list)
     first_available_at_ms: int = 0
     blocked_by_id: MessageId | None = None
@@ -65,7 +65,7 @@ def delivery_of(queue: QueueRef, entry: WaitingEntry, lease: Lease, now: int) ->
 def dead_message_of(
     queue: QueueRef, entry: WaitingEntry, reason: DeathReason, *, max_attempts: int, now: int
 ) -> DeadMessage:
-    """A message as it stands in the outbox after its death."""
+    """A message as `take_dead` returns it after its death."""
     message = entry.message
     return DeadMessage(
         queue=queue,

@@ -1,4 +1,4 @@
-"""The states and events of the memory broker: what the Redis broker would tell and append to its stream."""
+"""The states and events of the memory broker, as the Redis broker would answer and append them."""
 
 from __future__ import annotations
 

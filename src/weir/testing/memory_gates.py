@@ -154,7 +154,7 @@ class MemoryGates:
         put: Put,
         first_id: Callable[[NewMessage], MessageId],
     ) -> list[Enqueued]:
-        """Put in what each operation has not put in yet, until there is no room for it."""
+        """Put in the messages that each operation has not put in yet, until there is no room."""
         answers: list[Enqueued] = []
         seen: dict[str, int] = {}
         stopped: set[str] = set()

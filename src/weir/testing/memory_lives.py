@@ -33,7 +33,7 @@ class EndedMessage:
     attempts: int
     past_attempts: tuple[LifeAttempt, ...]
     last_attempt: LifeAttempt | None
-    """The one that it ended with; None if it ended while it waited."""
+    """The attempt that it ended with; None if it ended while it waited."""
     handler_ms: int | None
     phases: tuple[tuple[int, MessagePhase], ...]
     blocked_by_id: MessageId | None
@@ -86,12 +86,12 @@ def life_of(ended: EndedMessage, split: Split) -> Life:
 
 
 def keeps_life(history: int, message_id: MessageId) -> bool:
-    """Whether the life of a message is kept, if one in so many is: its last eight digits decide."""
+    """Whether the life of a message is kept if one in `history` is; the last digits of its id decide."""
     return history > 0 and int(message_id[-8:], 16) % history == 0
 
 
 def attempts_now(entry: WaitingEntry, now: int, end: AttemptEnd) -> list[LifeAttempt]:
-    """The attempt that ends now, if the message is leased; one whose lease is over ended with that."""
+    """The attempt that ends now, if the message is leased; if the lease is over, it ended with the lease."""
     lease = entry.lease
     if lease is None:
         return []

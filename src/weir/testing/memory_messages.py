@@ -1,4 +1,4 @@
-"""Looking at messages in memory and touching them: the memory broker's way to a message by its id."""
+"""The part of the memory broker that looks at single messages and touches them."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class MemoryMessages:
     def _keep_results(
         self, leases: Sequence[LeaseRef], answers: list[Settlement], results: Sequence[bytes | None]
     ) -> list[Settlement]:
-        """Keep the results of what is done; the answers."""
+        """Keep the results of messages that are done; return the answers."""
         for lease, answer, result in zip(leases, answers, results, strict=False):
             if answer is Settlement.DONE and result is not None:
                 self._keep(lease.queue.scope, lease.message_id, Kept(kind=KeptKind.RESULT, data=result))
@@ -280,13 +280,13 @@ def state_of(model: QueueModel, entry: WaitingEntry) -> MessageState:
 
 
 def _candidates(model: QueueModel, state: MessageState) -> list[WaitingEntry]:
-    """What a walk over messages of this state looks at: scheduled and retrying ones wait together."""
+    """The messages that a walk over this state looks at: scheduled and retrying messages wait together."""
     together = _DELAYED if state in _DELAYED else (state,)
     return [entry for entry in model.entries.values() if state_of(model, entry) in together]
 
 
 def _sort_key(model: QueueModel, entry: WaitingEntry, state: MessageState) -> list[Any]:
-    """The place of a message among those of its state."""
+    """The place of a message among the messages of its state."""
     by_time = [entry.available_at_ms, entry.sequence or 0, entry.message.id]
     if state is MessageState.LEASED:
         return [entry.message.id]
@@ -346,7 +346,7 @@ def _held(entry: WaitingEntry) -> MessageLease | None:
 
 
 def _ahead(model: QueueModel, entry: WaitingEntry, state: MessageState) -> int | None:
-    """How many are before it, in the line that it stands in."""
+    """How many messages are before it in its line."""
     if state is MessageState.LEASED:
         return None
     if state is MessageState.BLOCKED:

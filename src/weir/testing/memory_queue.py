@@ -61,9 +61,9 @@ class QueueModel:
         self.moved = False
         """Whether this call moved a waiting message; the broker sets it back."""
         self.outbox: list[DeadMessage] = []
-        """What died in this call; the broker carries it to the shard's outbox."""
+        """Messages that died in this call; the broker takes them to the unmoved dead of the shard."""
         self.ended: list[EndedMessage] = []
-        """What ended in this call, as far as its life is kept; the broker writes the lives down."""
+        """Messages that ended in this call and whose lives are kept; the broker writes the lives down."""
         self._former_heads: dict[tuple[str, str], MessageId] = {}
         """The heads that ended since the last `note`, by their ordering key."""
         self._sequence = 0
@@ -95,7 +95,7 @@ class QueueModel:
         return max(0, max((now - entry.available_at_ms for entry in self.waiting()), default=0))
 
     def heads(self) -> list[WaitingEntry]:
-        """What may be handed out now, in order; in an ordered queue the first of each free key."""
+        """Messages that may be handed out now, in order; in an ordered queue the first of each free key."""
         ready = [entry for entry in self.waiting() if entry.ready]
         if self.spec.ordering is Ordering.UNORDERED:
             return sorted(ready, key=lambda entry: (-entry.priority, *self._place(entry)))
@@ -121,18 +121,18 @@ class QueueModel:
         return entry.available_at_ms, entry.sequence or 0
 
     def _order_key(self, entry: WaitingEntry) -> tuple[str, str]:
-        """Messages with the same one keep their order. Without a key each has its own, and waits for none."""
+        """Messages with the same ordering key keep their order. A message without a key has its own."""
         if self.spec.ordering is Ordering.FIFO:
             return "queue", ""
         key = entry.message.key
         return ("message", entry.message.id) if key is None else ("key", key)
 
     def _blocks(self, entry: WaitingEntry) -> bool:
-        """Leased, or waiting for a retry or another time: the head of its key, whose followers must wait."""
+        """Whether the others of its key wait for it: it is leased, or waits for a retry or another time."""
         return entry.lease is not None or (entry.sequence is not None and not entry.ready)
 
     def phases_of(self, entry: WaitingEntry, now: int) -> list[tuple[int, MessagePhase]]:
-        """What it did since when. If its time has come and nobody placed it yet, as if somebody had."""
+        """Its phases. If its time has come and nobody placed it yet, the phases as if somebody had."""
         if entry.lease is not None or entry.ready or entry.available_at_ms >= now:
             return entry.phases
         others = (one for one in self.entries.values() if self._order_key(one) == self._order_key(entry))
@@ -164,7 +164,7 @@ class QueueModel:
     # in
 
     def room_for(self, reserved: int) -> float:
-        """How many messages there is room for beside those that queued operations will bring."""
+        """How many messages the queue has room for, beside the messages that queued operations will bring."""
         max_depth = self.spec.retention.max_depth
         return math.inf if max_depth is None else max_depth - self.depth - reserved
 
@@ -249,7 +249,7 @@ class QueueModel:
     def serve(
         self, *, limit: int, now: int, lease_ms: int | None, consumer: str, token: str, counts: MemoryCounts
     ) -> list[Delivery]:
-        """Hand out up to `limit` messages; what is too old expires instead."""
+        """Hand out up to `limit` messages; messages that are too old expire instead."""
         if self.paused:
             return []
         deliveries = []
@@ -361,7 +361,7 @@ class QueueModel:
     # touched
 
     def run_now(self, message_id: str, now: int) -> Touched:
-        """Leave where it is what is available; let the rest be so now."""
+        """Let a message be available now; an available message stays where it is."""
         entry = self._untouchable(message_id)
         if isinstance(entry, Touched):
             return entry
@@ -393,7 +393,7 @@ class QueueModel:
         return Touched.DONE
 
     def _untouchable(self, message_id: str) -> WaitingEntry | Touched:
-        """A waiting message; or why it cannot be moved."""
+        """The message if it waits; else why it cannot be moved."""
         entry = self.entries.get(message_id)
         if entry is None:
             return Touched.GONE
@@ -432,7 +432,7 @@ class QueueModel:
     # time passes
 
     def bring_back(self, now: int, counts: MemoryCounts) -> None:
-        """Return messages whose lease lapsed, and place those whose time has come."""
+        """Return messages whose lease lapsed, and place messages whose time has come."""
         lapsed = [e for e in self.entries.values() if e.lease is not None and e.lease.until_ms <= now]
         for entry in sorted(lapsed, key=lambda e: (e.lease.until_ms if e.lease else 0, e.message.id)):
             self._lapse(entry, now, counts)
@@ -441,7 +441,7 @@ class QueueModel:
             self._make_ready(entry, entry.available_at_ms)
 
     def expire(self, now: int, counts: MemoryCounts) -> None:
-        """Expire what is too old, idempotency keys included."""
+        """Expire messages that are too old, and forget old idempotency keys and revoked leases."""
         self._free_heads(now)
         expired = [e for e in self.waiting() if e.expires_at_ms <= now]
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
@@ -466,7 +466,7 @@ class QueueModel:
 
     def _expire(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         self._die(entry, now, DeathReason.EXPIRED)
-        # The next one may be too old as well, and then it names this one.
+        # The next of its key may be too old as well, and then names this message as its former head.
         self._free_heads(now)
         self.count(counts, "expired")
 

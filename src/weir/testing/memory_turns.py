@@ -8,7 +8,7 @@ Ref = QueueRef | EnvironmentRef
 
 
 class MemoryTurns:
-    """Newcomers join behind those that already wait for their turn."""
+    """A newcomer joins behind all that already wait for their turn."""
 
     def __init__(self) -> None:
         self._places: dict[Ref, int] = {}
@@ -22,13 +22,13 @@ class MemoryTurns:
         return self._places.get(ref, 0), ref
 
     def take(self, ref: Ref) -> None:
-        """It had its turn and goes to the end."""
+        """Move a queue or environment to the end, because it had its turn."""
         self._last += 1
         if ref in self._places:
             self._places[ref] = self._last
 
     def join(self, ref: Ref, *, servable: bool) -> bool:
-        """Keep it in step with whether it may be served; whether it has just become so."""
+        """Add a queue or environment if it may be served, else remove it; return whether it was added."""
         if not servable:
             self.leave(ref)
             return False

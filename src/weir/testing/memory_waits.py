@@ -1,4 +1,4 @@
-"""Why messages of the memory broker waited: full logs of what held when, cut up and added together.
+"""Why messages of the memory broker waited: full logs of every reason, cut into spans and added up.
 
 The Redis broker keeps running clocks instead; its answers are compared with these.
 """
@@ -16,7 +16,7 @@ from weir.model.inspection import WaitParts
 
 
 class MessagePhase(StrEnum):
-    """What a message did for a while: waited for something of its own, could be handed out, or was leased."""
+    """A phase of a message: it waits for its time, a retry or its key, may be handed out, or is leased."""
 
     SCHEDULED = "scheduled_ms"
     BACKOFF = "backoff_ms"

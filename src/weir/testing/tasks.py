@@ -83,7 +83,7 @@ class MemoryTasks:
         return self._thread.run(work)
 
     def run(self) -> int:
-        """Run everything that is ready now, and what it pushes; how many attempts that were.
+        """Run all ready messages, and all messages that they push; return how many attempts ran.
 
         ```python
         assert tasks.run() == 1
@@ -92,7 +92,7 @@ class MemoryTasks:
         return self.wait(self._run_ready())
 
     def advance(self, duration: Duration) -> int:
-        """Let time pass: delays, retries and schedules come due in their order; how many attempts that were.
+        """Let time pass: delays, retries and schedules come due in their order; return how many attempts ran.
 
         ```python
         tasks.advance(60)
@@ -101,7 +101,7 @@ class MemoryTasks:
         return self.wait(self._advance(self.clock.now_ms() + to_ms(duration)))
 
     async def run_to_end(self) -> None:
-        """Run what is ready and what waits, each at its time, until nothing waits any more."""
+        """Run ready and waiting messages, each at its time, until nothing waits any more."""
         await self._run_ready()
         while waiting := await self._waiting_until():
             self.clock.advance(max(min(waiting) - self.clock.now_ms(), 0))
@@ -182,14 +182,14 @@ class MemoryTasks:
 
 
 class _TestBackend(BrokerBackend):
-    """Knows what died, which the broker alone forgets."""
+    """Knows which messages died; the broker itself forgets them."""
 
     def __init__(self, tasks: MemoryTasks) -> None:
         super().__init__(tasks.broker, tasks.environment)
         self._tasks = tasks
 
     async def outcome(self, message_id: str, *, wait: float = 0) -> MessageOutcome:
-        # Nothing happens while a test waits, so it is told at once.
+        # Nothing happens while a test waits, so the outcome is answered at once.
         for dead in self._tasks.dead:
             if dead.message_id == message_id:
                 return MessageOutcome(status="dead", error=dead.error)

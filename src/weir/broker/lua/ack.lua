@@ -1,8 +1,8 @@
--- ack: done; remove the messages for good, and keep the results of those that have one.
+-- ack: done; remove the messages for good, and keep their results if they have any.
 -- ARGV  7 how long a result is kept in ms, 8… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes),
 --       the times of their handlers plus 1 (4 bytes each, 0: not told; '' if none is told), and the results, each the number of
 --       its lease (2 bytes), its length (4 bytes) and its bytes
--- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
+-- Reply {'ok', one letter per lease: d done, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"

@@ -1,5 +1,5 @@
--- allow_direct: let enqueue go direct until then, by this clock; moves forward, or ends what was allowed.
--- ARGV  7 until when in ms, 0: not any more
+-- allow_direct: set until when processes may push without asking PostgreSQL. It only moves forward, or ends.
+-- ARGV  7 until when in ms by the server's clock, 0: not any more
 -- Reply {'ok'}
 --- include "call"
 --- include "keys"

@@ -1,4 +1,4 @@
--- announce: tell which layouts this program writes, unless a newer one wrote here.
+-- announce: note which layouts this program writes, unless a newer program wrote here.
 -- ARGV  7… for each layout its name and version
 -- Reply {'ok'} | {'newer', name of a layout, its version} and nothing was announced
 --- include "call"
@@ -15,7 +15,7 @@ for i = 1, #announced, 2 do
     return {'newer', announced[i], announced[i + 1]}
   end
 end
--- Nothing is written twice, so that a process can begin on a server that is out of memory.
+-- A version that is known is not written again, so that a process can start on a server that is out of memory.
 for name, version in pairs(mine) do
   if known[name] ~= version then redis.call('HSET', shard_key.layouts, name, version) end
 end

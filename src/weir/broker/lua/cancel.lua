@@ -1,6 +1,6 @@
--- cancel: remove messages for good that wait or are leased. A lease is revoked: `revoked` remembers it until it would
--- have ended, so that its holder can be told. That it was cancelled is kept for whoever waits for its result.
--- ARGV  7 ident, 8 ids, 16 bytes each, 9 how long that is kept in ms
+-- cancel: remove waiting and leased messages for good. A lease is revoked: `revoked` remembers it until it would
+-- have ended, so that its holder can be told. `kept` remembers each message as cancelled, for callers that wait for a result.
+-- ARGV  7 ident, 8 ids, 16 bytes each, 9 how long `kept` remembers it in ms
 -- Reply {'ok', a letter per id: d done, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
 --       there were many, or many bytes of bodies to look at} | {'unknown'} | {'stale'}
 --- include "call"
@@ -17,7 +17,7 @@
 --- include "let_go"
 --- include "drop_bodies"
 --- include "release"
---- include "alarm"
+--- include "note_alarm"
 --- include "end_life"
 --- include "tally"
 --- include "finish"
@@ -52,7 +52,7 @@ for at = 1, math.min(#blob, 16 * MOST_CANCELLED), 16 do
       letter = 'r'
       revoked[#revoked + 1] = deadline
       revoked[#revoked + 1] = id .. token
-      alarm(q, deadline)
+      note_alarm(q, deadline)
     end
   elseif not done[id] then
     bytes = bytes + redis.call('HSTRLEN', q.key.bodies, id)

@@ -1,6 +1,6 @@
--- close_gates: from now on enqueue of these partitions answers gated, until every closer opened it. The
--- messages of an operation count as waiting from here on, until it put them in or opened its gate.
--- ARGV  7 ident, 8 '1' if no more messages may be announced than there is room for, 9… for each gate its
+-- close_gates: from now on enqueue into these partitions answers gated, until each operation that closed a gate
+-- opened it. The messages of an operation count as waiting from now on, until it put them in or opened its gate.
+-- ARGV  7 ident, 8 '1' to grant no more messages than the queue has room for, 9… for each gate its
 --       partition ('' for messages without a key), the operation and how many messages it will bring
 -- Reply {'ok', for each gate how many messages may come, 4 bytes, all bits set if the operation is void}
 --       | {'unknown'} | {'stale'}; an operation that is void, or that wants to bring some messages and may bring

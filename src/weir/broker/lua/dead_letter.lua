@@ -1,13 +1,13 @@
 -- dead_letter: give up on messages at once, whatever attempts are left.
--- ARGV  7… for each queue its ident, the failures and their errors (see `failures`)
--- Reply {'ok', one letter a failure: d done, l lapsed} | {'stale'}
+-- ARGV  7… for each queue its ident, the failures and their errors (see `settle_failures`)
+-- Reply {'ok', one letter per failure: d done, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"
 --- include "recorded"
 --- include "record"
 --- include "allow_draining"
---- include "failures"
+--- include "settle_failures"
 --- include "open_lease"
 --- include "release"
 --- include "bury"
@@ -30,6 +30,6 @@ local function step(q, lease, error, _, _, counts, handler)
   tally(q, counts, 'dead', 1)
   return 'd'
 end
-local reply = failures(FIRST_ARGUMENT, now, 'dead_letter', step)
+local reply = settle_failures(FIRST_ARGUMENT, now, 'dead_letter', step)
 record(reply)
 return {'ok', reply}

@@ -25,7 +25,7 @@ local wanted = {}
 unpack_promises(wanted, promises)
 if wanted.ordering ~= q.ordering and depth(q) + q.running > 0 then return {'ordering'} end
 local now = clock()
--- What held until now held by what was promised before.
+-- Until now the old promises held, so the clocks run by them first.
 advance(q, now)
 save_queue(q, now)
 redis.call('HSET', q.key.base, 'c', promises)

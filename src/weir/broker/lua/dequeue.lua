@@ -1,4 +1,4 @@
--- dequeue: hand out messages under leases, fairly, after letting time act on what is due.
+-- dequeue: hand out messages under leases, fairly, after letting time act on queues that are due.
 -- ARGV  7 'queue', 'environment' or 'shard', 8 ident ('' for a shard), 9 limit, 10 lease in ms (0: the
 --       queue's own), 11 token (16 bytes), 12 consumer
 -- Reply {'ok', ms until time alone changes something (-1: nothing will), the time now, how many
@@ -51,7 +51,7 @@ if queue then
   queue.asked_at, queue.saved = now, false
   serve_one(queue, limit)
   if not queue.saved then save_queue(queue, now) end
-  -- Who asks in vain is a consumer too: the odometer alone would not tell of one that waits for the first message.
+  -- The odometer alone would not show a consumer that still waits for the first message.
   if not queue.popped then redis.call('HSET', queue.key.base, 'popped', '1') end
 elseif kind == 'environment' then
   serve_environment(ident, now, limit, visits, serve_one)

@@ -1,4 +1,4 @@
--- drop_dead: these dead messages were carried off; forget them.
+-- drop_dead: forget dead messages that were moved elsewhere.
 -- ARGV  7 ids, 16 bytes each
 -- Reply {'ok'}
 --- include "call"

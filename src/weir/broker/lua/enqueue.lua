@@ -1,8 +1,8 @@
 -- enqueue: put messages in; each is accepted, known already, refused or gated. Its first write is HSET,
 -- which a server that is out of memory refuses, so it changes everything or nothing.
 -- ARGV  7 ident, 8 mode of entry (see `gate_watch`), 9 slot and 10 id of a named call,
---       11… for each message what the script reads (ARRIVAL, then key, idempotency key and digest), the
---       body, and its operation if it is put in for one
+--       11… for each message what the script reads (the id alone, or ARRIVAL, then key, idempotency key and
+--       digest), the body, and its operation if it is put in for one
 -- Reply {'ok', one letter per message (see `entry`), then the 16-byte ids of the first messages of all DUPLICATE and
 --       KEY_REUSED, in order} | {'unknown'} | {'stale'}
 --- include "call"
@@ -43,7 +43,7 @@ if not q then return {'unknown'} end
 local now = clock()
 advance(q, now)
 
--- Decide first, write after. What queued operations will bring takes room from everybody but them.
+-- Decide first, then write. Messages that queued operations will bring take room from every call but theirs.
 local present = redis.call('HMGET', q.key.bodies, unpack(ids))
 local gates = gate_watch(q, mode, now)
 local waiting = depth(q) + (mode == FOR_OPERATIONS and 0 or q.reserved)

@@ -1,6 +1,6 @@
--- enqueue_one: put one plain message into an unordered queue where nothing is unusual, as `enqueue` does it in a named
--- call, at less cost. Whatever is unusual is left to `enqueue`, and then nothing is changed here. Its first write is
--- HSETNX, which a server that is out of memory refuses, so it changes everything or nothing.
+-- enqueue_one: put one plain message into an unordered queue in a named call, as `enqueue` does, at less cost. If
+-- anything is unusual, it changes nothing, and the caller has to use `enqueue`. Its first write is HSETNX, which a
+-- server that is out of memory refuses, so it changes everything or nothing.
 -- ARGV  7 ident, 8 slot and 9 id of the named call, 10 id of the message, 11 its body
 -- Reply {'ok', the letter that `enqueue` answers} | {'unusual'} if `enqueue` has to do it
 --- include "call"
@@ -15,7 +15,7 @@
 --- include "environment_totals"
 --- include "advance"
 --- include "readings"
---- include "alarm"
+--- include "note_alarm"
 --- include "set_alarm"
 --- include "note_touched"
 --- include "refresh"
@@ -48,13 +48,13 @@ else
   redis.call('ZADD', q.key.expiry, expires, member)
 end
 q.sequence, q.enqueued = q.sequence + 1, q.enqueued + 1
-alarm(q, expires)
+note_alarm(q, expires)
 set_alarm(q)
 note_touched(q, now)
 redis.call('HSET', q.key.base, 'state', pack_state(q) .. q.history)
 q.environment_limit, q.environment_running = 0, tonumber(totals[3] or 0)
 q.environment_depth = redis.call('HINCRBY', q.environment_key.base, 'depth', 1)
--- It holds a message now, so it is servable; if it is listed already there is nothing to do.
+-- The queue holds a message now, so it is servable. If it is listed already there is nothing to do.
 if not redis.call('ZSCORE', q.environment_key.active, q.ident) then refresh(q, 0, q.environment_running) end
 remember_call(slot, call_id, ACCEPTED, '', now)
 emit(q, 'enqueue', {enqueued = 1}, {}, now)

@@ -1,6 +1,6 @@
 -- extend: keep leases for longer, counted from now.
 -- ARGV  7 lease in ms, 8… for each queue its ident and the leases, each id (16) and token (16)
--- Reply {'ok', one letter a lease: d done, l lapsed, c cancelled} | {'stale'}
+-- Reply {'ok', one letter per lease: d done, l lapsed, c cancelled} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "recorded"
@@ -9,7 +9,7 @@
 --- include "load_queue"
 --- include "held"
 --- include "was_revoked"
---- include "alarm"
+--- include "note_alarm"
 --- include "finish"
 local before = recorded()
 if before == 'stale' then return {'stale'} end
@@ -37,7 +37,7 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
       if not lease and was_revoked(q.key, named, now) then letters[i] = 'c' end
     end
     if some then
-      alarm(q, deadline)
+      note_alarm(q, deadline)
       finish(q, 'extend', {}, {}, now, true)
     end
     answers[#answers + 1] = table.concat(letters)

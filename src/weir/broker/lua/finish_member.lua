@@ -1,4 +1,4 @@
--- finish_member: note that a member of a group is done. May run twice.
+-- finish_member: note that a member of a group of tasks is done. May run twice.
 -- ARGV  7 how long the members are remembered in ms, 8 ident of the environment, 9 group, 10 number of the member,
 --       11 how many there are
 -- Reply {'ok', '1' if all are done, else '0'}

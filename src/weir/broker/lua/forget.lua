@@ -1,6 +1,6 @@
--- forget: remove an empty queue and its idempotency keys. Its dead letters stay; so do the odometers of one
--- that was used, since whoever compares a lifetime's totals must not see less; and so do its gates, since
--- the operations that closed them are still to come.
+-- forget: remove an empty queue and its idempotency keys. Its dead letters stay. The odometers of a queue that
+-- was used stay, because lifetime totals must never become smaller. Its gates stay, because the operations that
+-- closed them are still to come.
 -- ARGV  7 ident
 -- Reply {'ok'} | {'busy', how many messages it holds}
 --- include "call"

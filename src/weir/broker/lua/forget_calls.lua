@@ -1,5 +1,5 @@
--- forget_calls: forget slots, unless they were used again meanwhile.
--- ARGV  7 how long ago their last call must be in ms, 8… the slots
+-- forget_calls: forget call slots whose last call was long ago.
+-- ARGV  7 how long ago at least in ms, 8… the slots
 -- Reply {'ok', how many were forgotten}
 --- include "call"
 --- include "clock"

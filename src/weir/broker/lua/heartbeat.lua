@@ -1,6 +1,6 @@
 -- heartbeat: emit the gauges of queues that nobody touched for a while, if they hold messages or changed while
--- metrics were off. While metrics are off it does nothing, so that every queue is still noted when they are on.
--- ARGV  7 for how long in ms, 8 how many queues at most
+-- metrics were off. While metrics are off it does nothing, so that `touched` still lists every queue afterwards.
+-- ARGV  7 for how long nobody touched them in ms, 8 how many queues at most
 -- Reply {'ok', how many were emitted, '1' if there may be more}
 --- include "call"
 --- include "clock"

@@ -1,6 +1,6 @@
--- holds: which messages still wait, are leased or lie in the outbox. Reads only.
+-- holds: which messages wait, are leased or are unmoved dead. Reads only.
 -- ARGV  7 ident, 8 ids, 16 bytes each
--- Reply {'ok', one letter an id: y or n} | {'unknown'}
+-- Reply {'ok', one letter per id: y or n} | {'unknown'}
 --- include "call"
 --- include "keys"
 local keys, blob, letters = queue_keys(ARGV[FIRST_ARGUMENT]), ARGV[FIRST_ARGUMENT + 1], {}

@@ -1,4 +1,4 @@
--- idle_calls: slots whose last call was a while ago. Calls that an older program noted without their time get it.
+-- idle_calls: call slots whose last call was a while ago. A call that an older program noted without a time gets one: now.
 -- ARGV  7 how long ago in ms, 8 where to go on ('0' to begin), 9 about how many to look at
 -- Reply {'ok', where to go on ('0' at the end), then the slots}
 --- include "call"

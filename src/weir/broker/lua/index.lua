@@ -11,7 +11,7 @@
 local STEP = 500
 local q = load_queue(ARGV[FIRST_ARGUMENT])
 if not q then return {'unknown'} end
--- Written back in this version, the queue is refused by older programs, so none of them adds messages behind the walk.
+-- Older programs refuse a queue of this version, so none of them adds messages behind the walk.
 if q.older then save_queue(q, clock()) end
 local keys = q.key
 -- A message that moves during the walk notes its place itself, and one that stays is seen.
@@ -25,7 +25,7 @@ for i = 1, #page[2], 2 do
   local sequence, id, _, enqueued = struct.unpack('>I8c16I4I8', member)
   local stands, order_key = string.sub(member, 1, 8) .. string.sub(member, 25, 53), string.sub(member, 54)
   if sequence == 0 then
-    -- It was never available, so it has waited for its time since it was put in, by whichever program.
+    -- It was never available, so it has waited for its time since it was put in, whichever program did that.
     local w = wait_of(nil, enqueued)
     end_delay(w, 0, enqueued)
     redis.call('HSETNX', keys.places, id, note_wait(stands, order_key, w))

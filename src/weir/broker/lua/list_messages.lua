@@ -32,7 +32,7 @@ local function is_wanted(body, headers_at, payload_at, last)
   return stop and stop <= last
 end
 
--- Look at one message; false if the call has done enough, and it is left for the next one.
+-- Look at one message. False if the call has done enough: the next call looks at it.
 local function look(member, lease, position)
   if rows == limit or passed == MOST_PASSED or read == MOST_READ then return false end
   local _, id, attempts = struct.unpack('>I8c16I4', member)
@@ -68,7 +68,7 @@ local function look_at_leases()
   reply[2] = ''
 end
 
--- Members behind a head are in the order of their keys; without a key, all of them are in the order of arrival.
+-- `lanes` is in the order of keys, or in the order of arrival if the whole queue has one order.
 local function look_at_blocked()
   local start = q.by_key and key ~= '' and struct.pack('>I2', #key) .. key or ''
   local from, to = '[' .. start, start == '' and '+' or '(' .. start .. '\255'

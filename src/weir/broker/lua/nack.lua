@@ -1,6 +1,6 @@
 -- nack: failed; wait for the next attempt, or die after the last one.
--- ARGV  7… for each queue its ident, the failures and their errors (see `failures`)
--- Reply {'ok', one letter a failure: d done, x dead, l lapsed, then for each d the ms until its retry} | {'stale'}
+-- ARGV  7… for each queue its ident, the failures and their errors (see `settle_failures`)
+-- Reply {'ok', one letter per failure: d done, x dead, l lapsed, then for each d the ms until its retry} | {'stale'}
 --       (a call that ran before is answered without the ms)
 --- include "call"
 --- include "clock"
@@ -8,7 +8,7 @@
 --- include "recorded"
 --- include "record"
 --- include "allow_draining"
---- include "failures"
+--- include "settle_failures"
 --- include "open_lease"
 --- include "end_lease"
 --- include "note_wait"
@@ -55,6 +55,6 @@ local function step(q, lease, error, delay, chance, counts, handler, uncounted)
   answer[#answer + 1] = delay
   return 'd'
 end
-answer[2] = failures(FIRST_ARGUMENT, now, 'nack', step)
+answer[2] = settle_failures(FIRST_ARGUMENT, now, 'nack', step)
 record(answer[2])
 return answer

@@ -1,4 +1,4 @@
--- open_gates: these operations no longer hold their gates, and what they did not bring will not come.
+-- open_gates: take operations off their gates; messages that they did not bring will not come.
 -- ARGV  7 ident, 8… for each gate its partition ('' for messages without a key) and the operation
 -- Reply {'ok'}
 --- include "call"

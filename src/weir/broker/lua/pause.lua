@@ -1,4 +1,4 @@
--- pause: hand out nothing more until resume; what is leased may still be settled.
+-- pause: hand out nothing more until resume; leased messages may still be settled.
 -- ARGV  7 ident
 -- Reply {'ok'} | {'unknown'}
 --- include "call"

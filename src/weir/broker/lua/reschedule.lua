@@ -1,5 +1,6 @@
--- reschedule: let waiting messages wait until another time. What they have left to live after it stays. The head of an
--- ordering key stays its head, so the others of its key wait with it; one that is behind a head keeps its place.
+-- reschedule: let waiting messages wait until another time. A message that has to wait longer also expires later, by as
+-- much. The head of an ordering key stays its head, so the others of its key wait with it. A message behind a head keeps
+-- its place.
 -- ARGV  7 ident, 8 ids, 16 bytes each, 9 until when in ms (0: see 10), 10 for how long from now in ms
 -- Reply {'ok', a letter per id: d done, l leased, b behind a head, g gone, u not indexed yet; fewer letters
 --       than ids if they were many} | {'unknown'} | {'stale'}

@@ -1,4 +1,4 @@
--- resume: hand out again.
+-- resume: hand out messages again.
 -- ARGV  7 ident
 -- Reply {'ok'} | {'unknown'}
 --- include "call"

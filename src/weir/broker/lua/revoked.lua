@@ -1,6 +1,6 @@
 -- revoked: which leases were revoked, because their messages were cancelled. Reads only.
 -- ARGV  7… for each queue its ident and the leases, each id (16 bytes) and token (16 bytes)
--- Reply {'ok', one letter a lease: y or n}
+-- Reply {'ok', one letter per lease: y or n}
 --- include "call"
 --- include "clock"
 --- include "keys"

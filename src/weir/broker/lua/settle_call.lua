@@ -1,4 +1,4 @@
--- settle_call: what became of the messages of a named call; one that never arrived becomes void.
+-- settle_call: what became of the messages of a named call; a call that never arrived becomes void.
 -- ARGV  7 slot, 8 id of the call
 -- Reply {'ok', a letter for each message as enqueue answered, empty if it never arrived, the 16-byte ids of the
 --       first messages of all DUPLICATE and KEY_REUSED, in order}

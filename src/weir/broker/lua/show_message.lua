@@ -33,7 +33,7 @@ local order_key = string.sub(member, rest)
 local start = struct.pack('>I2', #order_key) .. order_key
 local entry = start .. member
 if not redis.call('ZSCORE', q.key.lanes, entry) then return {'ok', ''} end
--- Its head, and those between.
+-- Before it are the head of its key and the messages between them.
 rank = 1 + redis.call('ZLEXCOUNT', q.key.lanes, '[' .. start, '(' .. entry)
 local head = redis.call('HGET', q.key.locks, order_key) or ''
 return {'ok', 'blocked', member, '', body, error, rank, #head >= 16 and string.sub(head, 1, 16) or ''}

@@ -1,4 +1,4 @@
--- switch_metrics: switch the events of this shard off or on. Nothing changes if they are so already.
+-- switch_metrics: switch the events of this shard off or on. If they already are, nothing changes.
 -- ARGV  7 'off' or 'on', 8 who asks, 9 why
 -- Reply {'ok', '1' if it changed}
 --- include "call"

@@ -1,4 +1,4 @@
--- take_dead: the oldest dead messages of the shard's outbox; they stay there. Reads only.
+-- take_dead: the oldest unmoved dead of the shard; they stay there. Reads only.
 -- ARGV  7 how many at most
 -- Reply {'ok', then for each its id and the packed message}
 --- include "call"

@@ -1,4 +1,4 @@
--- void_gates: these operations shall never run; their gates open, and no one can close them for them again.
+-- void_gates: make operations void, so that they never run. Their gates open, and cannot be closed for them again.
 -- ARGV  7 how long that is remembered in ms, 8 ident, 9… for each gate its partition ('' for messages without a
 --       key) and the operation
 -- Reply {'ok', one letter per gate: y void, n too late: messages were put in, or the operation is finished}
@@ -24,6 +24,6 @@ for at = FIRST_ARGUMENT + 2, #ARGV, 2 do
   letters[#letters + 1] = redis.call('ZSCORE', shard_key.voided, operation) and 'y' or 'n'
 end
 unreserve(ident, missing, now)
--- Last: a server that is out of memory refuses ZADD only as a first write.
+-- This comes last, because a server that is out of memory refuses the ZADD above only if it is the first write.
 redis.call('ZREMRANGEBYSCORE', shard_key.voided, '-inf', now - ARGV[FIRST_ARGUMENT])
 return {'ok', table.concat(letters)}

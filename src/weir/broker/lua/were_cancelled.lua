@@ -1,6 +1,6 @@
 -- were_cancelled: which messages are kept as cancelled. Reads only.
 -- ARGV  7 ident of the environment, 8 ids, 16 bytes each
--- Reply {'ok', one letter an id: y or n}
+-- Reply {'ok', one letter per id: y or n}
 --- include "call"
 --- include "keys"
 local ident, blob, letters = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], {}

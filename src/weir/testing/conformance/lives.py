@@ -1,4 +1,4 @@
-"""Promises about lives: what is written down of a message when it ends."""
+"""Promises about lives: the record of a message that is written when it ends."""
 
 from __future__ import annotations
 

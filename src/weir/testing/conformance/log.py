@@ -1,4 +1,4 @@
-"""Promises about the log of a queue: each message that ends is in it, with what it carried."""
+"""Promises about the log of a queue: each message that ends is in it, with its headers and payload."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LogPromises(Promises):
     async def test_numbers_follow_each_other_in_the_order_of_the_ends(
         self, broker: Broker, queue: QueueRef, read_log: ReadLog
     ) -> None:
-        """Also those of keys that were freed, of retries, and of a call with many messages."""
+        """Also for keys that were freed, for retries, and for a call with many messages."""
         await broker.define(queue, replace(LOGGED, ordering=Ordering.PER_KEY))
         many = [message(f"{number:04d}" * 50, key=str(number)) for number in range(600)]
         await broker.enqueue(queue, [message("a", key="k"), message("b", key="k"), *many])

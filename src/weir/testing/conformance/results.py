@@ -1,4 +1,4 @@
-"""Results: kept with the ack of their message, for a day; progress before it, and cancellation instead."""
+"""Results: kept for a day with the ack of their message. Progress is kept before, cancellation instead."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Touching(Promises):
     async def test_a_postponed_head_blocks_its_key(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:
-        """Order holds: who is behind a head cannot be moved, and who is the head stays it."""
+        """Order holds: a message behind a head cannot be moved, and the head stays the head."""
         await broker.define(queue, KEYED)
         first, second, _ = await self.ids_of(broker, queue, "a0", "a1", "a2", key="a")
         await self.put(broker, queue, "b0", key="b")
@@ -148,7 +148,7 @@ class Touching(Promises):
     async def test_a_cancelled_message_is_gone_and_counted(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:
-        """Ready, scheduled and retrying: it is no dead letter, and its id may come again."""
+        """Ready, scheduled and retrying: it is not a dead letter, and its id may come again."""
         await broker.define(queue, PLAIN)
         ready, failed, kept = await self.ids_of(broker, queue, *"abc")
         (later,) = await self.ids_of(broker, queue, "later", delay_ms=1_000)

@@ -1,14 +1,14 @@
 --- include "keys"
 --- include "layout"
---- include "alarm"
+--- include "note_alarm"
 --- include "place"
 --- include "postpone"
 --- include "readings"
 --- include "tally"
--- Write the messages that an enqueue call accepted: bodies (ids and bodies in turn) first, each with its place and the
--- readings of the clocks at its end, then their places, then the idempotency keys with the ends of their windows. `timed` are {available,
--- key} of those that are not available at once, or are in an ordered queue. The fast path: the others go straight to the end of the
--- queue, and such members of one call share their tail.
+-- Write the messages that an enqueue call accepted: first their bodies, then their places, then the idempotency keys with
+-- the ends of their windows. `bodies` holds ids and bodies in turn; each body gets its place and the readings of the clocks
+-- at its end. `timed` holds {available, key} for each message that is not available at once, or is in an ordered queue. All
+-- others take the fast path: they go straight to the end of the queue, and their members share a tail.
 local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_at, counts)
   if #expiries == 0 then return end
   local pack, start, sequence = struct.pack, readings(q), q.sequence
@@ -20,9 +20,9 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
       if expires ~= tail_expires or priority ~= tail_priority then
         tail_expires, tail_priority = expires, priority
         tail = pack('>I4I8I8I8I1', 0, now, now, expires, priority)
-        -- As text, so that it is not written out anew for each message.
+        -- As text: a number would be turned into text again for each message.
         noted, score = tail .. start, string.format('%.0f', (9 - priority) * BAND + now)
-        alarm(q, expires)
+        note_alarm(q, expires)
       end
       sequence = sequence + 1
       local number = pack('>I8', sequence)
@@ -63,7 +63,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
     keys = keys + 2
     answers[keys - 1], answers[keys] = idempotency, answer
     ends[keys - 1], ends[keys] = forget_at[idempotency], idempotency
-    alarm(q, forget_at[idempotency])
+    note_alarm(q, forget_at[idempotency])
   end
   if keys > 0 then
     redis.call('HSET', q.key.seen, unpack(answers))

@@ -2,9 +2,9 @@
 --- include "spans"
 --- include "ask_ms"
 --- include "environment_totals"
--- Bring the queue's clocks from when they were last read to now. Of all reasons why a message that may be handed out waits,
--- the first that holds counts: paused, the queue's limit, the environment's limit, nobody asked for a second. Call it before
--- anything of that changes: what held after the last change has held since.
+-- Let the queue's clocks run up to now. A message that may be handed out can wait for several reasons, and the first that
+-- holds counts: paused, the queue's limit, the environment's limit, nobody asked for a second. Call it before any of these
+-- changes, because it assumes that nothing changed since the clocks last ran.
 local function advance(q, now)
   local from = q.clock_at
   if from == 0 then

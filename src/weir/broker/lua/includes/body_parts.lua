@@ -1,5 +1,5 @@
 --- include "layout"
--- Where the parts of a body are: the first byte of its headers, the first of its payload, and the last of that.
+-- Where the parts of a body are: the first byte of its headers, the first of its payload, and the last of its payload.
 local function body_parts(body)
   local key, idempotency, low, high = struct.unpack('<I1I1I3I1', body)
   local last = #body

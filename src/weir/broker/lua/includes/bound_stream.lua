@@ -1,4 +1,4 @@
--- Drop the oldest entries of a stream that takes more than so many bytes.
+-- Drop the oldest entries of a stream if it takes more than `most` bytes.
 local function bound_stream(stream, most)
   local used = redis.call('MEMORY', 'USAGE', stream, 'SAMPLES', '5')
   if not used or used <= most then return end

@@ -4,8 +4,8 @@
 --- include "drop_bodies"
 -- How many messages died in this call.
 local deaths = {count = 0}
--- Write a message to the shard's outbox of the dead, then remove what is left of it in the queue.
--- `reason` is one of `DIED`; `body` is read if it is not at hand.
+-- Write a message to the unmoved dead of the shard, then remove what is left of it in the queue.
+-- `reason` is one of `DIED`; `body` is read if the caller does not give it.
 local function bury(q, now, id, attempts, enqueued, priority, reason, error, body)
   body = body or redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6)
   local dead = pack_dead({

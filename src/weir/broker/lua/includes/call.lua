@@ -1,4 +1,4 @@
--- What every script is called with, as named locals.
+-- The keys and arguments of every call, as named locals.
 --   KEYS  1 the shard's timers (routes the call to its slot), 2 the metric stream, 3 the caller's slot
 --   ARGV  1 key prefix of the shard, 2 the time in ms ('' outside tests: the server's), 3 '1' if the caller wants events,
 --         4 maximal length of the stream, 5 number of the call in its slot (0: not recorded),

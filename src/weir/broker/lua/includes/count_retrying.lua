@@ -1,7 +1,7 @@
--- More would hold the server for too long.
+-- Counting more messages would hold the server for too long.
 local MOST_COUNTED = 10000
--- How many messages wait for a retry, counted one by one, and 0; or 0 and 1 if too many wait for their time.
--- Only a queue of an older version is counted so; later the scripts keep the number.
+-- Count one by one how many messages wait for a retry. Answers the number and 0, or 0 and 1 if too many are in `delayed`.
+-- Only a queue of an older version needs this; in later versions the scripts keep the number.
 local function count_retrying(q)
   if redis.call('ZCARD', q.key.delayed) > MOST_COUNTED then return 0, 1 end
   local found = 0

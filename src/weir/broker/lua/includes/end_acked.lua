@@ -5,9 +5,9 @@
 --- include "log_body"
 --- include "acked_bodies"
 local LEASED_NAME = struct.size(LEASE)
--- Write down the lives of messages that are acked now; `finish` emits them. Most were acked on their first attempt and never
--- moved: their lease holds all, and is copied without its token. `handlers` are the times of their handlers plus 1, where they
--- are told.
+-- Write down the lives of messages that are acked now; `finish` emits them. Most messages were acked on their first attempt
+-- and never moved: their lease holds all that a life needs, and is copied without its token. `handlers` holds the times of
+-- their handlers plus 1, where they are told.
 local function end_acked(q, now, ids, leases, order_keys, handlers)
   if q.life_rule == 1 then return end
   local sub, byte, keeps_all = string.sub, string.byte, q.life_rule == 0

@@ -1,4 +1,4 @@
--- A message waited for its time or a retry until this time.
+-- End the wait of a message for its time or a retry, at `at`.
 local function end_delay(w, attempts, at)
   if w.fresh then w.fresh, w.frees, w.starts = false, false, false end
   local spent = math.max(0, at - w.since)

@@ -1,8 +1,8 @@
 --- include "layout"
 --- include "wait_of"
 --- include "end_wait"
--- The wait of a message whose lease ended at this time: what it waited before it was handed out, and how long it was leased.
--- What an older program handed out is unknown until now.
+-- The wait of a message whose lease ended at `at`: how long it waited before it was handed out, and how long it was leased.
+-- If an older program handed it out, all its time so far is unknown.
 local function end_lease(q, id, member, handed_out, at)
   local _, _, _, enqueued = struct.unpack('>I8c16I4I8', member)
   local w = wait_of(redis.call('HGET', q.key.places, id), enqueued)

@@ -23,7 +23,7 @@ local function end_life(q, now, m)
   if first > 0 then start = string.sub(origin, size - struct.size(READINGS) + 1, size) end
   local w, began
   if m.where then w, began = life_of_wait(q, now, m) else w, began = life_of_lease(q, m) end
-  -- The wait ends with the last attempt, which does not count among what was leased before.
+  -- The wait ends when the last attempt begins, so that attempt does not count as leased time within the wait.
   local leased, waited_until = w.leased, now
   if not m.where then
     waited_until = began or m.at

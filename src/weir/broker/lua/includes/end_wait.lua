@@ -1,6 +1,6 @@
 --- include "layout"
--- A message that could be handed out waited until this time, when the clocks stood so (READINGS). If it became the head of
--- its key while it was in line, `locks` says when, and how the clocks stood then.
+-- End the wait of a message that could be handed out, at `at`, when the clocks stood as `packed` says (READINGS). If it
+-- became the head of its key while it was in line, `locks` says when, and how the clocks stood then.
 local function end_wait(q, w, id, order_key, at, packed)
   if w.lost then
     w.n, w.lost, w.since = math.max(0, at - w.since), false, at

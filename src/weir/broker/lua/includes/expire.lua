@@ -1,6 +1,6 @@
 --- include "layout"
 --- include "expire_member"
--- Expire waiting messages that are too old: those that `expiry` lists, and the front of each band of
+-- Expire waiting messages that are too old: the members that `expiry` lists, and the front of each band of
 -- `ready`. At most about `bound`.
 local function expire(q, now, counts, bound)
   local due = redis.call('ZRANGEBYSCORE', q.key.expiry, '-inf', now, 'LIMIT', 0, bound)

@@ -4,7 +4,7 @@
 --- include "withdraw"
 --- include "bury"
 --- include "end_life"
--- Expire one waiting message, wherever it waits; it is a dead letter then, counted as expired.
+-- Expire one waiting message, wherever it waits. It becomes a dead letter, and is counted as expired.
 local function expire_member(q, now, member, counts)
   local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, member)
   local waited, headed = withdraw(q, member)

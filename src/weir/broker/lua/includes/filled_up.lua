@@ -1,6 +1,6 @@
 --- include "mark"
--- A packed record in this program's version: fields that a later version added are 0 in one of before. What
--- follows the fields stays. A record of a newer program ends the script before it changes anything.
+-- A packed record, brought to this program's version: fields that later versions added are 0. The bytes behind
+-- the fields stay. A record of a newer program ends the script before it changes anything.
 local function filled_up(packed, name, newest, sizes)
   local first = string.byte(packed)
   local version = first >= MARK and first - MARK or 0

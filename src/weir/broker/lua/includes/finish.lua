@@ -2,8 +2,8 @@
 --- include "emit"
 --- include "emit_lives"
 --- include "emit_log"
--- What every change of a queue ends with: write it back, emit one event if anything was counted or `always` is set, and
--- emit the lives of what ended, and for a log the messages too.
+-- The end of every change of a queue: write it back, emit one event if anything was counted or `always` is set, and emit
+-- the lives of messages that ended. If the queue has a log, emit the messages too.
 local function finish(q, operation, counts, waits, now, always)
   local ended, logged = count_lives(q), q.logged
   q.logged = nil

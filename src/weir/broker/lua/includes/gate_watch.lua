@@ -5,9 +5,9 @@
 --   OBEY_GATES      gated while the gate of their partition is closed
 --   NAMED_CALL      a producer's direct call: gated also once the direct allowance lapsed
 --   PASS_GATES      through every gate
---   FOR_OPERATIONS  for queued operations, each once: what an operation put in before is not put in again
+--   FOR_OPERATIONS  for queued operations: messages that an operation put in before are not put in again
 -- `closed` says whether a partition is gated. `before` answers a letter that settles an operation's message, or
--- nil; `after` hears what became of it. Each is absent where there is nothing to watch.
+-- nil; `after` is told what became of it. Each function is absent where there is nothing to watch.
 -- `before` answers STOPPED for the messages of an operation behind its first FULL one. The caller is told FULL for
 -- them, but they are not counted as refused: the operation brings them when it is tried again.
 local STOPPED = 's'
@@ -43,7 +43,7 @@ local function gate_watch(q, mode, now)
     else
       local gate = gate_key(keys, partition)
       local state = held[struct.pack('>I2', #operation) .. operation .. gate]
-      -- It came, so it is no longer one of those that are announced.
+      -- The message came, so it is not reserved any more.
       if named[operation] <= state.total then q.reserved = q.reserved - 1 end
       state.put = named[operation]
       changed[#changed + 1] = {gate, operation, state.put .. '/' .. state.total}

@@ -1,7 +1,7 @@
 --- include "keys"
 --- include "layout"
--- What is remembered of the idempotency keys of an enqueue call, in the order of the messages that have one; false
--- where nothing is. One look for all of them costs less than a look for each.
+-- The remembered answers to the idempotency keys of an enqueue call, in the order of the messages that have a key; false
+-- where there is none. One HMGET for all keys costs less than one look per key.
 local function known_keys(q, first, stride)
   local size, wanted = struct.size(ARRIVAL), {}
   for at = first, #ARGV, stride do

@@ -1,4 +1,4 @@
--- Remove leases; what becomes of their messages is the caller's business.
+-- Remove leases. The caller decides what becomes of their messages.
 local function let_go(q, ids)
   if #ids == 0 then return end
   redis.call('HDEL', q.key.leases, unpack(ids))

@@ -20,7 +20,7 @@ local function load_queue(ident)
   q.history = q.version_0 and '' or string.sub(current_state(stored[2]), STATE_SIZE + 1)
   q.popped = stored[4] == '1' or q.dequeued > 0
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2
-  -- Nothing was said about it in promises of before.
+  -- Promises of older versions say nothing about the priority.
   q.priority = q.priority_plus_1 > 0 and q.priority_plus_1 - 1 or DEFAULT_PRIORITY
   q.running = redis.call('HLEN', keys.leases)
   q.running_before, q.depth_before = q.running, depth(q)

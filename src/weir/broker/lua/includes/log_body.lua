@@ -1,7 +1,7 @@
 --- include "log_layout"
 --- include "body_parts"
--- Keep what a message that ends now carried, for the log of its queue; `finish` emits it beside the life that was written
--- down before. `body` is false if there is no room for it in the log.
+-- Keep the headers and payload of a message that ends now, for the log of its queue; `finish` emits them beside the life
+-- that was written down before. `body` is false if the log has no room for it.
 local function log_body(q, body)
   local logged = q.logged or {bytes = 0, heads = {}, contents = {}}
   q.logged = logged

@@ -1,8 +1,8 @@
 --- include "keys"
 --- include "note_span"
 --- include "ask_ms"
--- Note in an environment that somebody asked it for messages. Its log `asked` holds the spans without anybody: they begin
--- a second after an ask.
+-- Note in an environment that somebody asked it for messages. Its log `asked` holds the spans in which nobody asked. Such a
+-- span begins a second after an ask.
 local function note_ask(environment, now)
   local base = environment_keys(environment).base
   local log = redis.call('HGET', base, 'asked')

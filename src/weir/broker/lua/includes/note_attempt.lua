@@ -1,7 +1,7 @@
 --- include "life_layout"
 --- include "keeps_life"
--- Add an attempt to the log of a message: how many it holds (1 byte), then each (LIFE_ATTEMPT and the consumer's name), the
--- last ones. An attempt that an older program began is left out, because nobody noted when.
+-- Add an attempt to `w.log`: how many attempts it holds (1 byte), then each of them (LIFE_ATTEMPT and the consumer's name).
+-- Only the last attempts are kept. An attempt that an older program began is left out, because nobody noted its start.
 local function note_attempt(q, w, id, handed_out, ended, how, consumer)
   if not handed_out or not keeps_life(q, id) then return end
   local log, first = w.log or '\0', 2

@@ -1,7 +1,7 @@
--- So many spans are read with every call of a queue that nobody asked lately.
+-- Every call of a queue that nobody asked lately reads all spans, so they are few.
 local MOST_SPANS = 16
--- A log of spans (see `spans`) with one more span at its end, and when the open one began (0: none is open). The oldest span
--- goes if there are many, and the log is complete from its end on.
+-- A log of spans (see `spans`) with one more span at its end; `open` says when the open span began (0: none is open). If
+-- there are too many spans, the oldest is dropped, and the log is complete only from the end of that span on.
 local function note_span(log, start, stop, open)
   local _, complete, kept = nil, 0, ''
   if log then

@@ -1,6 +1,6 @@
 --- include "layout"
--- When the oldest waiting message became available, or `now` if none is. Scores are bands of priority plus time, so the
--- first of each band that is in use is looked at. Nearly always that is one band, and its first message the first of all.
+-- When the oldest waiting message became available, or `now` if there is none. Scores are bands of priority plus time, so
+-- this looks at the first message of each band that is in use. Nearly always only one band is in use.
 local function oldest(q, now)
   local call, ready = redis.call, q.key.ready
   local found = call('ZRANGE', q.key.delayed, 0, 0, 'WITHSCORES')

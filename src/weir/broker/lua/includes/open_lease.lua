@@ -1,7 +1,7 @@
 --- include "layout"
 local HANDED_OUT_SIZE, ORIGIN_SIZE, ORIGIN_END_SIZE = struct.size(HANDED_OUT), struct.size(ORIGIN), struct.size(ORIGIN_END)
--- What a lease holds: its end, its token, the consumer, the member, when and at which readings of the clocks it was
--- handed out (nil if an older program did), and what a life needs of the body (nil if it keeps none).
+-- The parts of a lease: its end, its token, the consumer, the member, when and at which readings of the clocks the message
+-- was handed out (nil if an older program did that), and its origin (nil if the lease holds none).
 local function open_lease(lease)
   local version, deadline, token, name, start = struct.unpack(LEASE, lease)
   local consumer = string.sub(lease, start, start + name - 1)

@@ -1,6 +1,6 @@
 --- include "layout"
 --- include "body_parts"
--- What a life needs of a body: ORIGIN, the key, ORIGIN_END. Of what an older program wrote ORIGIN is all zeros.
+-- The origin of a message, from its body: ORIGIN, the key, ORIGIN_END. If an older program wrote the body, ORIGIN is zeros.
 local function origin_of_body(body)
   local size, origin = struct.size(ORIGIN), nil
   if string.byte(body, 6) >= PLACED + READ then

@@ -1,10 +1,10 @@
 --- include "layout"
---- include "alarm"
+--- include "note_alarm"
 -- Let a message wait until it becomes available, in its place (`stands`, see `pack_place`).
 local function postpone(q, id, stands, attempts, available, expires, order_key)
   local member = string.sub(stands, 1, 8) .. id .. string.sub(stands, 9) .. order_key
   redis.call('ZADD', q.key.delayed, available, member)
   redis.call('ZADD', q.key.expiry, expires, member)
   if attempts > 0 then q.retrying = q.retrying + 1 end
-  alarm(q, math.min(available, expires))
+  note_alarm(q, math.min(available, expires))
 end

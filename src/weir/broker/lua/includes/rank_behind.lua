@@ -1,5 +1,5 @@
 --- include "bytes_behind"
--- The rank of the first member of a sorted set behind `member` at `score`, whether that is still in the set or not.
+-- The rank of the first member of a sorted set behind `member` at `score`, whether `member` is still in the set or not.
 local function rank_behind(key, score, member)
   local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
   local high = low + redis.call('ZCOUNT', key, score, score)

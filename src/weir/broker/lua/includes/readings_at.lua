@@ -1,7 +1,7 @@
 --- include "layout"
 --- include "readings"
 --- include "clock_of"
--- The queue's clocks as they stood at a time that may be past, packed. What is older than `history` counts as unknown.
+-- The queue's clocks as they stood at a time that may be past, packed. Time before `history` counts as unknown.
 local function readings_at(q, at)
   local stop = q.clock_at
   if at >= stop then return readings(q) end

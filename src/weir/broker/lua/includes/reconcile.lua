@@ -1,7 +1,7 @@
 --- include "layout"
 --- include "drop_bodies"
--- Drop bodies that nothing points at: what an enqueue left behind that failed half-way and was never
--- acknowledged. A look at the sizes tells that there are none; only small queues are searched.
+-- Drop orphans: bodies that nothing points at, left by an enqueue that failed half-way and was never
+-- acknowledged. If the sizes agree there are none. Only small queues are searched.
 local function reconcile(q)
   local indexed = redis.call('ZCARD', q.key.ready) + redis.call('ZCARD', q.key.delayed) + q.running
   local bodies = redis.call('HLEN', q.key.bodies)

@@ -1,6 +1,6 @@
 --- include "call"
 -- The reply that this call gave before, if it already ran and its reply was lost; nil the first time.
--- 'stale' is a straggler that must change nothing: its caller gave it up and went on.
+-- 'stale': the caller gave this call up and made a later one, so this call must change nothing.
 local function recorded()
   if CALL_NUMBER == 0 then return nil end
   local record = redis.call('GET', SLOT_KEY)

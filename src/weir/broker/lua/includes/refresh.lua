@@ -1,7 +1,7 @@
 --- include "keys"
--- Keep the rotation in step: a queue stands in its environment's rotation while it may be served, the
--- environment in the shard's while one of its queues does and it has room. Newcomers join behind those
--- already waiting for their turn, and consumers that wait for them are woken.
+-- Keep the rotations up to date. A queue is in the rotation of its environment while it may be served. An
+-- environment is in the rotation of the shard while one of its queues may be served and its limit is not reached.
+-- A newcomer joins behind all that already wait for their turn, and consumers that wait for it are woken.
 local function refresh(q, limit, running)
   local servable = not q.paused and (q.concurrency == 0 or q.running < q.concurrency)
     and redis.call('EXISTS', q.heads_key) == 1

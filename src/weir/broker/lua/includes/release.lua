@@ -2,8 +2,8 @@
 --- include "readings"
 -- The heads of these ordering keys are gone for good: the next of each key becomes its head. `locks` names it, so that
 -- the messages behind it can say what they wait for, and notes when it became the head, how the clocks stood then, and
--- which message was the head before (`ids`, one per key; zeros without them). Messages without a key wait for nobody;
--- those that an older program let wait for each other are freed here, some at a time.
+-- which message was the head before (`ids`, one per key; zeros without them). Messages without a key do not wait for each
+-- other. If an older program let them wait, they are freed here, some at a time.
 local function release(q, order_keys, now, ids)
   if not q.ordered then return end
   local heads, entries, locks, free, done, freed = {}, {}, {}, {}, {}, nil

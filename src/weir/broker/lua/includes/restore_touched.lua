@@ -1,8 +1,8 @@
 --- include "keys"
 local RESTORE_STEP = 500
--- Walk once over all queues that time may change, a step per call, and note those that are not in `touched`.
+-- Walk once over all queues that time may change, a step per call, and add them to `touched` if they are missing.
 -- Every queue with messages is among them. Earlier versions took quiet queues out of `touched` while metrics
--- were off, and then nobody emitted their heartbeats. True while some are left.
+-- were off, and then nobody emitted their heartbeats. True while some queues are left.
 local function restore_touched()
   local cursor = redis.call('HGET', shard_key.metrics_switch, 'restored') or '0'
   if cursor == 'all' then return false end

@@ -9,7 +9,7 @@
 --- include "note_limited"
 --- include "environment_totals"
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
--- limit, depth and running for the event. What did not change is not written again.
+-- limit, depth and running for the event. Totals that did not change are not written again.
 local function save_queue(q, now)
   local holds = depth(q)
   set_alarm(q)

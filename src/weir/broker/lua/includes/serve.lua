@@ -3,7 +3,7 @@
 --- include "readings"
 --- include "environment_totals"
 --- include "tally"
---- include "alarm"
+--- include "note_alarm"
 --- include "expire_member"
 --- include "keeps_life"
 --- include "origin_of_body"
@@ -45,7 +45,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   local handed_out = pack('>I6', now) .. readings(q)
   -- Plain bodies of the same size share the end of their origin.
   local plain_size, plain_end, origin_from, keeps_all = nil, nil, -struct.size(ORIGIN), q.life_rule == 0
-  -- As text, so that it is not written out anew for each message.
+  -- As text: a number would be turned into text again for each message.
   local leases, deadlines, gone, size, ends = {}, {}, {}, 0, string.format('%.0f', deadline)
   local place_of_count = #reply + 2
   reply[place_of_count - 1], reply[place_of_count + 1] = q.ident, deadline
@@ -82,7 +82,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   if redis.call('EXISTS', q.key.expiry) == 1 then redis.call('ZREM', q.key.expiry, unpack(gone)) end
   q.running = q.running + count
   tally(q, counts, 'dequeued', count)
-  alarm(q, deadline)
+  note_alarm(q, deadline)
   finish(q, 'dequeue', counts, waits, now)
   return count
 end

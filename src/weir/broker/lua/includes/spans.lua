@@ -1,5 +1,5 @@
 -- The time from one moment to another, divided by a log of spans: {from, to, 'in', 'out' or 'unknown'} each, in order.
--- A log is when a span began that is still open (0: none is), from when on the log is complete, and the last spans.
+-- A log holds when the open span began (0: none is open), from when on the log is complete, and the last spans.
 local function spans(log, from, to)
   local parts = {}
   local function cut(stop, where)

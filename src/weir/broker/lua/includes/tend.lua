@@ -7,7 +7,7 @@
 --- include "rearm"
 --- include "finish"
 --- include "save_queue"
--- Let time act on one queue: lapsed leases, due messages, expiry. How much of `bound` was used, and
+-- Let time act on one queue: lapsed leases, due messages, expiry. Answers how much of `bound` was used, and
 -- what happened.
 local function tend(q, now, bound)
   advance(q, now)

@@ -3,7 +3,7 @@
 --- include "load_queue"
 --- include "retire"
 --- include "save_queue"
--- Messages that were announced and will not come count no longer, whether the queue is defined or forgotten.
+-- Take messages that will not come off the reserved ones of a queue, whether the queue is defined or forgotten.
 local function unreserve(ident, messages, now)
   if messages < 1 then return end
   local q = load_queue(ident)

@@ -2,9 +2,9 @@
 --- include "release"
 --- include "gate_time"
 --- include "count_retrying"
--- What changes in a queue of an older version when it is first written back. Without `s` a program that knows no
--- versions fails on it instead of misreading it. `index` asks from which sequence number on messages
--- say their place themselves. Gates get the time from which on they may be found stale.
+-- Bring a queue of an older version to this one when it is first written back. `s` is removed, so that a program that
+-- knows no versions fails on the queue instead of misreading it. `upgraded` tells `index` from which sequence number on
+-- messages say their place themselves. Gates get the time from which on they may be found stale.
 local function upgrade_queue(q, now)
   q.older = false
   -- Messages say their place since version 3.

@@ -1,8 +1,8 @@
 --- include "layout"
--- How long a message has waited so far, and for what, as its noted place says; without one it is where it was put in.
--- `frees` is true while clocks run for it: then `p`, `q`, `e`, `u` and `n` are what to subtract from their readings, else
--- what they counted. `starts` is true while the readings at the end of its body are still to be subtracted. `log` holds its
--- attempts so far, as `note_attempt` writes them.
+-- How long a message has waited so far, and for what, as its noted place says; without a noted place it never moved.
+-- `frees` is true while clocks run for it: then `p`, `q`, `e`, `u` and `n` are to be subtracted from the readings, else they
+-- are the times that were counted. `starts` is true while the readings at the end of its body are still to be subtracted.
+-- `log` holds its attempts so far, as `note_attempt` writes them.
 local function wait_of(noted, enqueued)
   local w = {since = enqueued, scheduled = 0, backoff = 0, blocked = 0, leased = 0, p = 0, q = 0, e = 0, u = 0, n = 0}
   if not noted then

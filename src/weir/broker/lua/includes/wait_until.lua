@@ -4,8 +4,8 @@
 --- include "end_delay"
 --- include "end_wait"
 --- include "free_wait"
--- How long a waiting message has waited until now, and for what; `where` is 'ready', 'blocked' or 'delayed'. One whose time
--- has come, but that nobody placed yet, waits for what it will wait for then.
+-- How long a waiting message has waited until now, and for what; `where` is 'ready', 'blocked' or 'delayed'. If its time has
+-- come, but nobody placed it yet, it counts as waiting for whatever it will wait for once it is placed.
 local function wait_until(q, id, member, where, now)
   local sequence, _, attempts, enqueued, available, _, _, rest = struct.unpack(MEMBER, member)
   local order_key, w = string.sub(member, rest), wait_of(redis.call('HGET', q.key.places, id), enqueued)

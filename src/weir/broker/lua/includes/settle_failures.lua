@@ -7,8 +7,8 @@
 --- include "finish"
 -- Settle failed messages: for each queue in the arguments from `at` its ident, the failures (FAILURE)
 -- and their errors (each after two bytes with its length). `step` settles one and answers its letter.
--- One that is uncounted was not tried at all.
-local function failures(at, now, operation, step)
+-- The message of an uncounted failure was not tried at all.
+local function settle_failures(at, now, operation, step)
   local answers, stride = {}, struct.size(FAILURE)
   for group = at, #ARGV, 3 do
     local q, items, errors = load_queue(ARGV[group]), ARGV[group + 1], ARGV[group + 2]
