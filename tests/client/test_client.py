@@ -318,3 +318,16 @@ async def test_a_key_that_the_client_made_is_remembered_for_minutes_and_a_given_
         await patient.push("q", 1)
     windows = [body["items"][0].get("idempotency_window_ms") for body in script.bodies()]
     assert windows == [300_000, 300_000, None, 6_040_000]
+
+
+async def test_a_refused_stream_is_tried_as_often_as_any_request_and_at_the_next_address() -> None:
+    hosts: list[str] = []
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        hosts.append(request.url.host)
+        return problem(503, "unavailable")
+
+    async with client(refuse, urls=["http://a", "http://b"], retry_attempts=4) as weir:
+        with pytest.raises(ApiError, match="unavailable"):
+            await anext(weir.watch("0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77", timeout=20))
+    assert hosts == ["a", "b", "a", "b"]

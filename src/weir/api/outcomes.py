@@ -63,7 +63,7 @@ async def _ended(
     if status == "dead" and not found.timeline.has_letter and found.life is None:
         # It died just now. A waiter hears of it when the error is known, too.
         status = "running"
-    return _document(message_id, status, kept=kept, error=_error(found))
+    return _document(message_id, status, kept=kept, error=found.timeline.death_error)
 
 
 async def _look_up_twice(
@@ -81,13 +81,6 @@ async def _look_up_twice(
             if found.state not in NOWHERE:
                 break
     return found
-
-
-def _error(found: FoundMessage) -> str | None:
-    for moment in reversed(found.timeline.moments):
-        if moment.what == "died":
-            return str(moment.details.get("error") or moment.details.get("reason"))
-    return None
 
 
 def _document(

@@ -17,6 +17,7 @@ from weir.cli.alive_file import keep_fresh
 from weir.cli.declaring import declare_over_http, plan_over_http, session_of
 from weir.cli.service_manager import tell_ready
 from weir.client.errors import ClientError
+from weir.control.database import Database
 from weir.embedded.run_file import running_urls
 from weir.errors import InvalidInput, Unavailable
 from weir.model.names import EnvironmentRef
@@ -32,6 +33,7 @@ from weir.tasks.run import TaskRunner
 from weir.tasks.worker_port import TaskCounts, worker_port
 from weir.workers.commands import load_target
 from weir.workers.threads import DaemonThreads
+from weir.workers.timeline import Timelines
 
 T = TypeVar("T")
 
@@ -128,11 +130,17 @@ async def open_port(
 
 
 async def open_tasks(
-    stack: AsyncExitStack, one: TaskTarget, broker: Broker, environment: EnvironmentRef, settings: Settings
+    stack: AsyncExitStack,
+    one: TaskTarget,
+    broker: Broker,
+    database: Database,
+    environment: EnvironmentRef,
+    settings: Settings,
 ) -> BrokerTasks:
     """The tasks of an app on the broker; their own pushes go there too."""
     counts, loop = TaskCounts(), asyncio.get_running_loop()
-    one.app.redirect(BrokerBackend(broker, environment), partial(_wait_in_thread, loop))
+    backend = BrokerBackend(broker, environment, timelines=Timelines(database, broker))
+    one.app.redirect(backend, partial(_wait_in_thread, loop))
     processes = await stack.enter_async_context(aclosing(TaskProcesses(one.target)))
     await open_port(stack, settings, counts, is_ready=lambda: True)
     return BrokerTasks(one.app, broker, executor=DaemonThreads(), processes=processes, counts=counts)

@@ -190,7 +190,7 @@ async def work(
         handler = None
         if tasks is not None and options.environment is not None:
             await declare_in_stores(database, broker, settings, options.environment, tasks.app)
-            handler = await open_tasks(stack, tasks, broker, options.environment, settings)
+            handler = await open_tasks(stack, tasks, broker, database, options.environment, settings)
         running, loops = await open_worker(
             stack,
             database,

@@ -31,8 +31,10 @@ class OutcomeStream:
         self._path = path
         self._give_up = time.monotonic() + timeout_s
         self._failures = 0
-        self._broke = ""
-        """Why the last stream broke."""
+        self._broke: ApiError | Unreachable | None = None
+        """Why the last stream broke, if that is known."""
+        self._asked_s: float | None = None
+        """The pause that the server asked for."""
 
     async def outcomes(self) -> AsyncGenerator[MessageOutcome, None]:
         """Each outcome once. A stream that breaks is opened again, at the next base URL."""
@@ -48,7 +50,7 @@ class OutcomeStream:
                     told = outcome
             if self._left_s() <= 0:
                 return
-            await self._pause_after(Unreachable(f"`{self._base_url}` does not answer: {self._broke}"))
+            await self._pause()
 
     async def _next(self, events: AsyncIterator[MessageOutcome]) -> MessageOutcome | None:
         """The next outcome of a connection; None if it broke, or the time is up."""
@@ -59,13 +61,13 @@ class OutcomeStream:
 
     async def _events(self) -> AsyncGenerator[MessageOutcome, None]:
         """The events of one connection, until it breaks."""
-        self._broke = "it closed the stream"
+        self._broke, self._asked_s = None, None
         try:
             async with self._http.stream(
                 "GET", self._base_url + self._path, headers=common_headers(self._options), timeout=SILENT_S
             ) as response:
                 if response.status_code != 200:
-                    await self._raise_or_pause(response)
+                    await self._note_refusal(response)
                     return
                 async for line in response.aiter_lines():
                     if line.startswith(_PREFIX):
@@ -73,32 +75,35 @@ class OutcomeStream:
         except Exception as error:
             if not is_of_the_network(error):
                 raise
-            self._broke = str(error) or type(error).__name__
+            self._broke = self._unreachable(str(error) or type(error).__name__)
 
-    async def _raise_or_pause(self, response: Any) -> None:
-        """Raise the refusal of the server; if it is worth another try, pause instead."""
+    async def _note_refusal(self, response: Any) -> None:
+        """Raise the refusal of the server, unless another try may help."""
         body = await response.aread()
         try:
             problem = json.loads(body)
         except ValueError:
             problem = {"detail": body.decode(errors="replace")[:200]}
-        asked_s = retry_after_s(response.headers)
-        error = ApiError(
+        self._asked_s = asked_s = retry_after_s(response.headers)
+        self._broke = ApiError(
             response.status_code,
             problem,
             retry_after=None if asked_s is None else timedelta(seconds=asked_s),
         )
         if not worth_retrying(response.status_code, self._options):
-            raise error
-        await self._pause_after(error, asked_s=asked_s)
+            raise self._broke
 
-    async def _pause_after(self, error: ApiError | Unreachable, *, asked_s: float | None = None) -> None:
+    async def _pause(self) -> None:
         """Wait before the next try; raise after the last."""
+        broke = self._broke or self._unreachable("it closed the stream")
         self._failures += 1
         if self._failures >= self._options.retry_attempts:
-            raise error
-        wanted_s = pause_s(self._failures, self._options, asked_s=asked_s)
+            raise broke
+        wanted_s = pause_s(self._failures, self._options, asked_s=self._asked_s)
         await asyncio.sleep(max(0.0, min(wanted_s, self._left_s())))
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(f"`{self._base_url}` does not answer: {why}")
 
     @property
     def _base_url(self) -> str:

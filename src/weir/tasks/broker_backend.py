@@ -7,13 +7,14 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from weir.broker.broker import Broker
 from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
 from weir.client.outcomes import MessageOutcome
 from weir.client.values import OutgoingMessage, PushResult
-from weir.errors import KeyReused, QueueFull, WeirError
+from weir.errors import KeyReused, NotFound, QueueFull, WeirError
 from weir.model.durations import to_ms
 from weir.model.ids import MessageId
 from weir.model.inspection import MessageState, Touched
@@ -23,16 +24,23 @@ from weir.tasks.app import App
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import AttemptCounts, ProcessCalls, TaskMessage, TaskRunner
 from weir.workers.outcome import Ending, HandlerOutcome
+from weir.workers.timeline import Timelines
 
 _LOOK_EVERY_S = 0.05
 
 
 class BrokerBackend:
-    """The backend of calls that go to the broker without the API in between."""
+    """The backend of calls that go to the broker without the API in between.
 
-    def __init__(self, broker: Broker, environment: EnvironmentRef) -> None:
+    The broker forgets dead messages. Timelines know them; without timelines a dead message is `gone`.
+    """
+
+    def __init__(
+        self, broker: Broker, environment: EnvironmentRef, *, timelines: Timelines | None = None
+    ) -> None:
         self._broker = broker
         self._environment = environment
+        self._timelines = timelines
 
     async def push_message(self, message: OutgoingMessage) -> PushResult:
         queue = self._environment.queue(message.queue)
@@ -78,10 +86,25 @@ class BrokerBackend:
             leased = detail is not None and detail.state is MessageState.LEASED
             return MessageOutcome(status="running" if leased else "waiting", progress=value)
         if kept is None or kept.kind is KeptKind.PROGRESS:
-            return MessageOutcome(status="gone", progress=value)
+            return await self._look_at_end(message_id) or MessageOutcome(status="gone", progress=value)
         if kept.kind is KeptKind.CANCELLED:
             return MessageOutcome(status="cancelled")
         return MessageOutcome(status="done", result=value)
+
+    async def _look_at_end(self, message_id: MessageId) -> MessageOutcome | None:
+        """How a message ended that left no result; None if nothing is recorded."""
+        if self._timelines is None:
+            return None
+        # Twice: a dead message is in PostgreSQL before it leaves Redis, so one look can miss it in both.
+        for _ in range(2):
+            with suppress(NotFound):
+                timeline = await self._timelines.of(self._environment, message_id)
+                if timeline.has_letter:
+                    return MessageOutcome(status="dead", error=timeline.death_error)
+                if timeline.state == "held":
+                    # It died just now. Its error is known when it is a dead letter.
+                    return MessageOutcome(status="running")
+        return None
 
     async def cancel_message(self, message_id: str) -> bool:
         queue = await self._broker.find_message(self._environment, MessageId(message_id))

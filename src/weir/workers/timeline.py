@@ -60,6 +60,14 @@ class Timeline:
     trace_id: str | None = None
     """The trace that it was made in, as its dead letter or its attempts say."""
 
+    @property
+    def death_error(self) -> str | None:
+        """Why it died last; None if it did not die."""
+        for moment in reversed(self.moments):
+            if moment.what == "died":
+                return str(moment.details.get("error") or moment.details.get("reason"))
+        return None
+
 
 class Timelines:
     """Builds timelines from PostgreSQL and the broker."""
