@@ -200,10 +200,11 @@ class PipelineSettings(SettingsSection):
         description="path or URL of the archive for workers without Weir; `weir pipeline bundle` makes it",
     )
     checkpoint: str | None = Field(
-        default=None, description="folder of the pipeline's checkpoint; unset: below the data directory"
+        default=None,
+        description="folder or URL of the pipeline's checkpoint; unset: below the data directory",
     )
     archive: str | None = Field(
-        default=None, description="folder of the archive of events; unset: below the data directory"
+        default=None, description="folder or URL of the archive of events; unset: below the data directory"
     )
     keep_archive_days: Annotated[int, Field(ge=0)] = Field(
         default=38,

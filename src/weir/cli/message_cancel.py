@@ -34,7 +34,8 @@ def cancel_command(
     header: HeaderOption = None,
     text: TextOption = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Only messages that were enqueued longer ago than this, such as `2h`.")
+        str | None,
+        typer.Option(help="Only messages that were enqueued at least this long ago, such as `2h`."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Cancel every message of the queue in this state.")

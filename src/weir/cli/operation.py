@@ -37,8 +37,8 @@ def stats(scope: ApiScope, as_json: JsonOption = False) -> None:
     print_items(found["stats"], columns, as_json=False)
     health = found["system_health"]
     typer.echo(
-        f"a push would now be: {health['decision']} ({health['in_flight']} of {health['limit']} requests in "
-        f"progress, {health['queue_depth']:,} operations waiting)",
+        f"admission would {health['decision']} a push now ({health['in_flight']} of {health['limit']} "
+        f"requests in progress, {health['queue_depth']:,} operations waiting)",
         err=True,
     )
 
