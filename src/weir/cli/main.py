@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("worker", "Run handlers of messages, or the tasks of an app, until Ctrl-C."),
     "spec": ("spec", "Specs of queues and webhooks: check, fmt, plan, apply, show."),
     "queue": ("queue", "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume."),
-    "message": ("message", "Messages: list, show, why, run, reschedule, priority, cancel."),
+    "message": ("message", "Messages: list, find, show, why, run, reschedule, priority, cancel."),
     "endpoint": ("endpoint", "Endpoints that answered 410: list, enable."),
     "token": ("token", "Tokens of the API: list, create, rotate, delete, bootstrap."),
     "environment": ("environment", "Environments of the token: list, create, change."),

@@ -39,7 +39,7 @@ async def open_stores(
     say: Say,
     activity: BrokerActivity | None = None,
 ) -> Stores:
-    """Open `database` and connect to Redis; fail if Redis could lose messages, or if migrations are missing."""
+    """Open `database` and connect to Redis; fail if Redis could lose messages or migrations are missing."""
     await stores_ready(urls, say=say)
     await check_redis(urls.redis)
     await start_database(stack, database)

@@ -1,4 +1,4 @@
-// Cancel all messages of a queue that a search finds: a dry run first, then a task of the servers.
+// Cancel all messages of a queue that a search finds: a dry run first, then a bulk action of the servers.
 
 import { useState } from "preact/hooks";
 import { send } from "../api/http";
@@ -43,7 +43,7 @@ export function CancelMatching({ path, state, match, onDone }: Props) {
               Text <code>{match.text}</code>.{" "}
             </>
           )}
-          State {state}. They are removed for good. The servers do it: if you close this, they go on, and the tasks of the dead letters show how far they are.
+          State {state}. They are removed for good. If you close this dialog, the servers go on; the page of dead letters shows the progress.
         </p>
         <label>
           Messages per second
