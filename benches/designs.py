@@ -104,11 +104,11 @@ def _produce(redis_url: str, events: int) -> list[tuple[list[str], list[str]]]:
         producer = Producer(redis, queues=QUEUES, shards=SHARDS)
         for start in range(0, events, BATCH_EVENTS):
             half = min(BATCH_EVENTS, events - start) // 2
-            tails.append((_appended(producer, store, half), _appended(producer, store, half)))
+            tails.append((_append(producer, store, half), _append(producer, store, half)))
     return tails
 
 
-def _appended(producer: Producer, store: StreamStore, count: int) -> list[str]:
+def _append(producer: Producer, store: StreamStore, count: int) -> list[str]:
     producer.produce(count)
     found = store.tails([stream_key(METRIC, shard) for shard in range(SHARDS)])
     return [tail.last_id if tail is not None else ORIGIN for tail in found]

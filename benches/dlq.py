@@ -178,7 +178,7 @@ async def _group_by(database: Database, *, rounds: int) -> dict[str, Any]:
 
 
 async def _reads(client: httpx2.AsyncClient, *, rounds: int) -> dict[str, Any]:
-    """Measure reads in turns with a route that asks no store, which shows how busy the machine is otherwise."""
+    """Measure reads, in turns with a route that asks no store and so shows how busy the machine is."""
     await _timed(client, "/dlq-status", 50)
     await _timed(client, "/api/v1/dlq/groups", 20)
     status: list[float] = []

@@ -1,4 +1,4 @@
-"""Fills the table of dead letters for `weir bench dlq`: large and small consumers, similar errors, real indexes."""
+"""Fills the dead letters of `weir bench dlq`: large and small consumers, similar errors, real indexes."""
 
 from __future__ import annotations
 

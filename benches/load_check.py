@@ -1,4 +1,4 @@
-"""After the overload: waits until the operations are drained, then compares accepted pushes with the queue."""
+"""After the overload: waits until no operation is queued, then compares accepted pushes with the queue."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def deploy_checks() -> Iterator[tuple[str, list[str]]]:
 def verify_units() -> str:
     """The complaints of systemd about the units; empty if there are none.
 
-    It requires that the program of a unit exists, so a program of this machine stands in for it.
+    It requires that the program of a unit exists, so this Python takes its place.
     """
     with tempfile.TemporaryDirectory() as folder:
         for unit in UNITS:

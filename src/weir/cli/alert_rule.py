@@ -22,7 +22,9 @@ _OPERATORS = "`>`, `>=`, `<` or `<=`; or `gt`, `gte`, `lt`, `lte`, which need no
 def _options(
     queue: Annotated[
         str | None,
-        typer.Option(help="Queue that is watched; left out or empty: every queue, each on its own."),
+        typer.Option(
+            help="Queue that is watched; empty, or not given for a new rule: every queue by itself."
+        ),
     ] = None,
     window: Annotated[
         str | None, typer.Option(help="How long a breach must last, such as `30s`, `5m` or `2h`.")
@@ -32,7 +34,7 @@ def _options(
     ] = None,
     clear: Annotated[
         float | None,
-        typer.Option(help="Value at which the metric counts as calm again; left out: the threshold."),
+        typer.Option(help="Value at which the metric counts as calm again, instead of the threshold."),
     ] = None,
     channel: Annotated[
         list[str] | None,

@@ -32,7 +32,8 @@ def _options(
         str | None, typer.Option(help="Interval instead of `--cron`, such as `30s`, `5m` or `2h`.")
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(help="Time zone of `--cron`, such as `Europe/Berlin`; left out: UTC.")
+        str | None,
+        typer.Option(help="Time zone of `--cron`, such as `Europe/Berlin`; UTC for a new schedule."),
     ] = None,
     payload: Annotated[str | None, typer.Option(help="Payload of each message, as JSON.")] = None,
     missed: Annotated[

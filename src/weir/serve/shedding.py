@@ -33,7 +33,7 @@ _PUSH = b"/api/v1/push"
 _RAW_PREFIX, _RAW_SUFFIX = b"/api/v1/queues/", b"/messages"
 
 _SAME_REFUSAL = 8
-"""This many refusals in a row are equal but for the id of the request, because making one takes longer."""
+"""This many refusals in a row are equal but for the id of the request, because making one takes time."""
 _ID = "00000000-0000-0000-0000-000000000000"
 
 

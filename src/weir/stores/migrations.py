@@ -46,7 +46,7 @@ async def _without_pipeline(redis_url: str, say: Say) -> AsyncIterator[None]:
         await asyncio.to_thread(lease.take)
     except Misconfigured as error:
         raise Misconfigured(
-            f"ClickHouse lacks migrations that change views, and no pipeline may run while they do: {error}, "
+            f"ClickHouse lacks migrations that change views, and no pipeline may run during them: {error}, "
             "run `weir migrate`, and start it again"
         ) from None
     lease.start()

@@ -5,7 +5,7 @@ import { send } from "../api/http";
 import type { MessageState, Task } from "../api/types";
 import { count, exact } from "../lib/format";
 import { act, Dialog } from "../ui/bits";
-import { followed } from "./tasks";
+import { followTask } from "./tasks";
 
 type Props = { path: string; state: MessageState; match: { key?: string; text?: string }; onDone: () => void };
 
@@ -22,7 +22,7 @@ export function CancelMatching({ path, state, match, onDone }: Props) {
   };
   const run = async (dryRun: boolean): Promise<Task> => {
     const body = { filter: { state, ...match }, dry_run: dryRun, ...(rate && !dryRun && { rate_per_s: Number(rate) }) };
-    return followed(await send<Task>("POST", `${path}/cancellations`, body), setTask);
+    return followTask(await send<Task>("POST", `${path}/cancellations`, body), setTask);
   };
   const countThem = () => act("Counted", async () => setMatched((await run(true)).matched));
   const cancelThem = async () => (await act("Cancelled", () => run(false))) && close();

@@ -10,7 +10,7 @@ import { route, setQuery } from "../state/route";
 import { act, Dialog, Failed, Loading, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 import { messageLink, Pager } from "./messages";
-import { followed } from "./tasks";
+import { followTask } from "./tasks";
 
 type Match = { key: string; where: string };
 
@@ -106,7 +106,7 @@ function Replay({ queue, path, match }: { queue: string; path: string; match: Ma
     ...(rate && { rate_per_s: Number(rate) }),
     ...(canary && { canary: Number(canary) }),
   });
-  const run = async (dryRun: boolean) => followed(await send<Task>("POST", `${path}/replays`, body(dryRun)), setTask);
+  const run = async (dryRun: boolean) => followTask(await send<Task>("POST", `${path}/replays`, body(dryRun)), setTask);
   const counted = task?.dry_run && task.state === "completed" ? task.matched : null;
   const replay = async () => (await act("Replayed", () => run(false))) && close();
   return (

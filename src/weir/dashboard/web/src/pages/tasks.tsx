@@ -82,7 +82,7 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
   };
   const path = `/api/v1/dlq/${kind}s`;
   const dryRun = async () => {
-    await act("Counted", async () => setCounted(await followed(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
+    await act("Counted", async () => setCounted(await followTask(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
   };
   const start = async () => {
     if (await act(`${kind} started`, () => send("POST", path, bodyOf(kind, draft, false)))) onClose();
@@ -194,7 +194,7 @@ function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
 }
 
 /** Wait until a task has ended, and report its progress through `tell`. */
-export async function followed(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
+export async function followTask(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
   for (let turn = 0; turn < 240 && OPEN.has(task.state); turn++) {
     tell(task);
     await new Promise((resolve) => setTimeout(resolve, 250));
