@@ -73,7 +73,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
             async with api_processes(folder, count=2, admission=False) as processes:
                 _say("capacity of two processes")
                 capacity = await _capacity(processes, token, rounds=4, seconds=1.5 if quick else 6.0)
-                _say(f"{OVERLOAD} times {capacity:.0f} pushes a second, without admission")
+                _say(f"{OVERLOAD} times {capacity:.0f} pushes per second, without admission")
                 figures |= await _collapse(processes, token, capacity=capacity, seconds=min(seconds, 20.0))
             async with api_processes(folder, count=2, admission=True) as processes:
                 _say("capacity with admission, which warms up as well")

@@ -90,6 +90,7 @@ log = structlog.get_logger("weir.serve")
 CONTROL_WAIT_S = 0.5
 """How long a request waits for a connection: it may need two, and must answer 503 within two seconds."""
 _FIRST_CONNECTIONS = 4
+"""Connections that are open before the loops start, because all of them ask at once (0090)."""
 OPERATION_ANSWER_S = 3.0
 """How long PostgreSQL may take to answer about operations, because a push that is queued waits for it.
 A group commit takes less than 0.1 s."""
@@ -115,7 +116,6 @@ async def open_process(
         counts = ProcessCounts()
         database = Database(
             urls.postgres,
-            # All loops ask at once when the process starts; they should not wait for new connections.
             min_size=min(_FIRST_CONNECTIONS, settings.api.postgres_connections),
             max_size=settings.api.postgres_connections,
             timeout_s=CONTROL_WAIT_S,

@@ -22,6 +22,7 @@ from weir.serve.tls import CertificateFiles
 from weir.serve.unfinished import UnfinishedRequests
 
 GRACE_S = 20
+"""How long requests in progress may take after a stop; systemd units kill a process after 40 s."""
 BACKLOG = 2_048
 KEEP_ALIVE_S = 30
 MAX_FILES = 65_536
