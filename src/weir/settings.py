@@ -208,7 +208,7 @@ class PipelineSettings(SettingsSection):
     )
     keep_archive_days: Annotated[int, Field(ge=0)] = Field(
         default=38,
-        description="days that the archive keeps events, by default a week more than the minute tier; 0 keeps all",
+        description="days that the archive keeps events; 38 is a week more than the minute tier; 0 keeps all",
     )
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = Field(
         default=500, description="least milliseconds between the starts of two batches"

@@ -42,7 +42,7 @@ async def served(
             services = process.services
             if token_dir is not None and services.tokens is not None:
                 await bootstrap_tokens(services.tokens, token_dir)
-            # Both block the event loop for 0.2 s and more, in which the background loops would time out (0090).
+            # Both block the event loop for 0.2 s and more, in which background loops would time out (0090).
             app = create_app(services, routes=dashboard())
             calm_collector()
             async with (
