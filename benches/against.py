@@ -1,7 +1,7 @@
 """Runs a bench of this checkout and of another revision in turns, and compares their figures pair by pair.
 
-A machine's speed drifts while a bench runs. The two runs of a pair follow each other, so that they meet about
-the same machine, and the order changes from pair to pair.
+A machine's speed drifts while a bench runs. The two runs of a pair follow each other, so that the machine is
+about as fast for both, and the order changes from pair to pair.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from weir.errors import InvalidInput, Misconfigured
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ".bench"
-"""Where other revisions are checked out, each with an environment of its own; later runs find them."""
+"""Where other revisions are checked out, each with its own environment; later runs use them again."""
 RUN_TIMEOUT_S = 3_600
 
 Figures = Mapping[str, float]
-"""The numbers of one run, those within others by dotted names."""
+"""The numbers of one run; nested numbers have dotted names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class Pair:
 def compare(
     name: str, *, revision: str, pairs: int, options: Sequence[str] = (), root: Path = ROOT
 ) -> dict[str, Any]:
-    """Run a bench of both revisions in turns; for each figure the ratio of ours to theirs."""
+    """Run a bench of both revisions in turns, and return for each figure the ratio of ours to theirs."""
     commit = _commit_of(root, revision)
     other = _check_out(root, commit)
-    # Makes the environment, which must not be a part of the first run.
+    # This makes the environment, so that the first run does not include it.
     _run(other, "--version")
     words = ("bench", name, "--json", *options)
     found = []
@@ -94,7 +94,7 @@ def _commit_of(root: Path, revision: str) -> str:
     )  # fmt: skip
     if found.returncode:
         raise Misconfigured(
-            f"`{revision}` is no revision of this checkout; name a commit, a tag or a branch that is fetched"
+            f"`{revision}` is not a revision of this checkout; name a commit, tag or branch that is fetched"
         )
     return found.stdout.strip()
 
@@ -107,7 +107,7 @@ def _check_out(root: Path, commit: str) -> Path:
         draft.parent.mkdir(exist_ok=True)
         subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", root, draft], check=True)
         subprocess.run(["git", "checkout", "-q", "--detach", commit], cwd=draft, check=True)
-        # Renamed when it is whole: an interrupted run must not leave half a checkout for the next one.
+        # Renamed when it is complete, so that an interrupted run leaves no half checkout for the next one.
         draft.rename(folder)
     return folder
 

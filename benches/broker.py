@@ -52,7 +52,7 @@ def _measure_all(url: str, *, quick: bool) -> Figures:
     rounds, samples = 2 if quick else 3, Samples()
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
     found = peers.measure(url, jobs=1_000 if quick else 5_000, batch=load.BATCH, flush=lambda: _flush(url))
-    # Before and after the peers, so that a machine that grew busier meanwhile shows in the spread.
+    # Weir runs before and after the peers, so that a machine that became busier shows in the spread.
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
     fast = _summary(samples)
     figures = {
@@ -72,7 +72,7 @@ def _measure_all(url: str, *, quick: bool) -> Figures:
 
 
 def _durable(url: str, *, messages: int, with_peers: bool) -> Figures:
-    """The same with every write on disk before its reply."""
+    """Measure the same with every write on disk before its reply."""
     _flush(url)
     _await(_command(url, "CONFIG", "SET", "appendfsync", "always"))
     samples: Samples = {}
@@ -97,7 +97,7 @@ async def _command(url: str, *words: Any) -> Any:
 
 
 async def _fresh_queue(broker: RedisBroker) -> QueueRef:
-    """A queue of a tenant of its own."""
+    """A new queue of a new tenant."""
     queue = EnvironmentRef(organization=uuid4().hex, project="bench", environment="e").queue("bench")
     await broker.define(queue, load.SPEC)
     return queue
@@ -121,7 +121,7 @@ async def _throughput(url: str, samples: Samples, *, messages: int, rounds: int)
 
 
 def _summary(samples: Samples) -> Figures:
-    """Medians, and the spread of the two figures that ratios are made of."""
+    """The medians, and the spread of the two figures from which ratios are computed."""
     digits = {name: 3 if name.endswith("_ms") else None for name in samples}
     figures: Figures = {name: round(median(values), digits[name]) for name, values in samples.items()}
     figures["enqueue_batch_spread"] = _spread(samples["enqueue_batch_per_s"])
@@ -148,7 +148,10 @@ def _ratios(ours: Figures, found: dict[str, Figures]) -> Figures:
 
 
 async def _metrics_cost(url: str, *, messages: int, rounds: int) -> Figures:
-    """Throughput with events on over off, alternating on one server; a round is in, out and acknowledged."""
+    """The ratio of throughput with metrics on to off, in turns on one server.
+
+    A round enqueues, dequeues and acks all messages.
+    """
     ratios = {"batch": [], "single": []}  # type: dict[str, list[float]]
     brokers = {on: RedisBroker(RedisConnection(url=url), metrics=on) for on in (True, False)}
     for number in range(rounds):
@@ -180,7 +183,7 @@ async def _single_cycle(broker: RedisBroker, messages: int) -> float:
 
 
 async def _depth(url: str, *, deep: int) -> Figures:
-    """Deep backlog; the slowest script is read from SLOWLOG."""
+    """Measure with a deep backlog; SLOWLOG tells the slowest script."""
     client: Client = connect(RedisConnection(url=url), timeout_s=60)
     await client.execute_command("FLUSHALL")
     await client.execute_command("CONFIG", "SET", "slowlog-log-slower-than", _NOTED_US)
@@ -199,7 +202,7 @@ async def _depth(url: str, *, deep: int) -> Figures:
 
 
 async def _quiet(client: Client) -> None:
-    """Wait until the server has written its files anew: filling it made it begin, which takes a processor."""
+    """Wait until the server has rewritten its files, which filling it started and which takes a processor."""
     while True:
         found = await client.execute_command("INFO", "persistence")
         if not found["aof_rewrite_in_progress"] and not found["rdb_bgsave_in_progress"]:

@@ -1,4 +1,4 @@
-"""What the broker bench does to Weir's own broker: each function measures one thing and returns figures."""
+"""The load of the broker bench on Weir's broker: each function measures one thing and returns figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def enqueue_single(broker: Broker, queue: QueueRef, count: int) -> dict[st
 
 
 async def enqueue_batches(broker: Broker, queue: QueueRef, count: int) -> float:
-    """Batches through one client with two calls in flight; messages a second, making them included."""
+    """Messages per second in batches, with two calls of one client in flight; includes making messages."""
     left = count // BATCH
 
     async def put() -> None:
@@ -59,7 +59,7 @@ async def enqueue_batches(broker: Broker, queue: QueueRef, count: int) -> float:
 
 
 async def drain(broker: Broker, queue: QueueRef, count: int) -> float:
-    """Dequeue and acknowledge `count` messages in batches; messages a second."""
+    """Dequeue and ack `count` messages in batches; returns messages per second."""
     done = 0
     started = time.perf_counter()
     while done < count:
@@ -72,7 +72,7 @@ async def drain(broker: Broker, queue: QueueRef, count: int) -> float:
 
 
 async def process(broker: Broker, queue: QueueRef, count: int) -> float:
-    """No-op jobs through one worker process: a handler call each, two batches in flight."""
+    """No-op jobs per second in one worker process, with a handler call per job and two batches in flight."""
     handled = 0
     first = last = 0.0
 
@@ -96,7 +96,7 @@ async def process(broker: Broker, queue: QueueRef, count: int) -> float:
 
 
 async def latency(broker: Broker, queue: QueueRef, count: int, *, per_s: int) -> dict[str, float]:
-    """From enqueue to the handler of a waiting worker, at a steady pace."""
+    """The time from enqueue to the handler of a waiting worker, at a steady pace."""
     sent: dict[str, float] = {}
     waits: list[float] = []
 

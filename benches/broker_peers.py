@@ -1,4 +1,4 @@
-"""Runs the peers of the broker and the client bench: an environment of their own, a process each."""
+"""Runs the peers of the broker and the client bench in their own environment, each in its own process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _VENV = _ROOT / ".venv-bench"
 _BULLMQ_HOME = _VENV / "bullmq"
 _PEER_S = 90
 PYTHON_PEERS = ("huey", "dramatiq", "arq", "saq", "rq", "celery")
-"""Those that use Redis as Weir does, and have been measured for long."""
+"""Peers that use Redis as Weir does, and were always measured."""
 TASK_PEERS = (*PYTHON_PEERS, "taskiq", "streaq", "procrastinate")
-"""Those whose users decorate a function. `procrastinate` uses PostgreSQL."""
+"""Peers whose users decorate a function. `procrastinate` uses PostgreSQL."""
 
 Figures = dict[str, Any]
 
@@ -50,7 +50,7 @@ def measure(
     python_peers: Sequence[str] = PYTHON_PEERS,
     postgres_url: str = "",
 ) -> dict[str, Figures]:
-    """These Python peers, and BullMQ if it can run here, one after the other on an empty server."""
+    """Measure these Python peers, and BullMQ if it can run here, one after the other on an empty server."""
     prepare()
     results: dict[str, Figures] = {}
     environment = {**os.environ, "BENCH_POSTGRES": postgres_url}
@@ -103,7 +103,7 @@ def _run(command: list[Any], url: str, jobs: int, batch: int, environment: Mappi
 
 
 def end_to_end(pushed_per_s: float, worked_per_s: float) -> float:
-    """Jobs per second from the first push to the last handler, if all are pushed before one is worked on."""
+    """Jobs per second from the first push to the last handler, if all are pushed before the first runs."""
     return 1 / (1 / pushed_per_s + 1 / worked_per_s)
 
 

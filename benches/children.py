@@ -1,4 +1,4 @@
-"""Processes that a bench runs beside itself: whole commands of the product, which end when the bench does."""
+"""Processes that a bench starts: commands of the product, which end with the bench."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from weir.embedded.child import Child, ChildCommand
 
 _ROOT = Path(__file__).parents[1]
-# A worker finishes what it has begun, and Spark its batch.
+# A worker finishes its messages before it ends, and Spark its batch.
 _PATIENCE_S = 60.0
 
 
 @asynccontextmanager
 async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator[Child]:
-    """Python with these arguments, for as long as the block runs or the bench lives."""
+    """Run Python with these arguments until the end of the block or of the bench."""
     command = ChildCommand(argv=(sys.executable, *arguments), cwd=folder, env=child_environment() | settings)
     process = Child(command, log=folder / "children.log")
     try:
@@ -30,6 +30,6 @@ async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator
 
 
 def child_environment() -> dict[str, str]:
-    """Ours, with the checkout on Python's path: a child runs elsewhere and may import `benches`."""
+    """This process' environment, with the checkout on Python's path, so that a child can import `benches`."""
     path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -1,8 +1,8 @@
-"""`weir bench client`: what users call, against what the users of other queues call, in the same run.
+"""`weir bench client`: the calls of Weir's users, and of users of other queues, in the same run.
 
-The client runs in a process of its own and the worker is the real `weir worker`: type check, mapping, lease
-renewal, records and all. Peers are called as their users call them, on a Redis of the same kind. Weir is
-measured before and after the peers, so that a machine that grew busier meanwhile shows in the spread.
+The client runs in its own process, and the worker is the real `weir worker` with type check, mapping, lease
+renewal and records. Peers are called as their users call them, on a Redis of the same kind. Weir is measured
+before and after the peers, so that a machine that became busier shows in the spread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK_PEERS = ("huey", "dramatiq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything."""
+    """How many rounds, messages, jobs and seconds each measurement takes."""
 
     rounds: int
     single: int
@@ -96,13 +96,13 @@ async def measure(sizes: Sizes) -> Figures:
 
 
 async def _round(house: ClientHouse, sizes: Sizes, samples: Samples, memory: Figures) -> None:
-    """One sample of every figure. What is pushed here is consumed here."""
+    """Take one sample of every figure. Messages that are pushed here are consumed here."""
     calls = {"single": sizes.single, "concurrent": sizes.concurrent, "many": sizes.many}
     found: Figures = {}
     for name, count in calls.items():
         found |= await _call(house, name, count, memory)
     limit = await batch_rates(house.url, token=house.token, seconds=sizes.http_s)
-    # The rest stays: the bare loop's messages, and those that warmed up.
+    # Other messages stay in the queue: those of the bare loop and of the warm-up.
     found |= await _call(house, "consume", sizes.single + sizes.concurrent + sizes.many, memory)
     found |= await _direct(house, sizes, memory)
     found |= await _work(house, sizes.jobs, memory)
@@ -117,7 +117,7 @@ async def _round(house: ClientHouse, sizes: Sizes, samples: Samples, memory: Fig
 
 
 async def _direct(house: ClientHouse, sizes: Sizes, memory: Figures) -> Figures:
-    """The same in direct mode. What is pushed is consumed again."""
+    """The same in direct mode. Messages that are pushed here are consumed here."""
     found = await _call(house, "direct_single", sizes.direct_single, memory)
     found |= await _call(house, "direct_many", sizes.many, memory)
     return found | await _call(house, "direct_consume", sizes.direct_single + sizes.many, memory)
@@ -160,7 +160,7 @@ def _rate(note: Figures) -> float:
 async def _handler_waits(house: ClientHouse, count: int) -> list[float]:
     """Seconds from a push to the first line of its handler in a worker that waits for work."""
     async with house.worker(PACED):
-        # The worker's first messages find it starting.
+        # Warm-up: the first messages arrive while the worker is still starting.
         await house.call("pace", PACE_PER_S)
         await house.note("paced")
         await house.call("pace", count)
@@ -187,7 +187,7 @@ async def _peers(house: ClientHouse, sizes: Sizes) -> dict[str, Figures]:
 
 @asynccontextmanager
 async def _peers_redis(folder: Path) -> AsyncIterator[str]:
-    """A Redis for the peers alone, of the same kind as Weir's: they empty it."""
+    """A Redis only for the peers, of the same kind as Weir's, because it is emptied for each peer."""
     server = Supervised(
         bench_redis(folder, password="bench"), log=folder.with_suffix(".log"), report=lambda _: None
     )
@@ -200,7 +200,7 @@ async def _peers_redis(folder: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _peers_postgres(house: ClientHouse) -> AsyncIterator[str]:
-    """A database for the peers alone, on the server that Weir uses: it has nothing else to do meanwhile."""
+    """A database only for the peers, on the server that Weir uses, which is idle while they run."""
     async with await psycopg.AsyncConnection.connect(house.postgres_url, autocommit=True) as connection:
         await connection.execute("CREATE DATABASE peers")
         try:

@@ -1,4 +1,4 @@
-"""The commands of the client bench's worker. They note when they were called, and write it down at the end.
+"""The commands of the client bench's worker. They note when they were called, and write the notes at the end.
 
 weir worker --app benches.client_app:app
 """
@@ -28,7 +28,7 @@ class CallNotes:
         self._waits_ns: list[int] = []
 
     def note(self, *, last: int, sent_ns: int | None = None) -> None:
-        """One call; the one that makes it `last` calls writes the note and begins anew."""
+        """Note one call. Call number `last` writes the notes, and the next call begins new ones."""
         now_ns = time.monotonic_ns()
         self._first_ns = self._first_ns or now_ns
         self._count += 1
@@ -44,7 +44,7 @@ class CallNotes:
         folder = Path(os.environ[NOTES])
         unfinished = folder / f"{self._name}.unfinished"
         unfinished.write_text(text)
-        # Renamed, so that who waits for it never reads half of it.
+        # Renamed when it is complete, so that the waiting bench never reads half a file.
         unfinished.rename(folder / self._name)
 
 

@@ -1,4 +1,4 @@
-"""What a user of the client calls, measured in a process of its own; prints one JSON object.
+"""Measures calls of the client in a process of its own; prints one JSON object.
 
     python -m benches.client_calls CALL URL COUNT
 
@@ -33,9 +33,9 @@ TURNS = 20
 """How often the client and the bare loop take turns."""
 POP = 500
 LISTS = 5
-"""How many lists a direct bulk push is measured by."""
+"""Number of lists by which a direct bulk push is measured."""
 CALLERS = 4
-"""Tasks of one client that push lists, or that pop and ack. `weir bench http` has 8 connections."""
+"""Asyncio tasks of one client that push lists, or that pop and ack. `weir bench http` has 8 connections."""
 PACE_PER_S = 200
 
 Figures = dict[str, Any]
@@ -70,7 +70,7 @@ def _time_pushes(weir: Weir, count: int) -> list[float]:
 
 
 def _time_raw(url: str, count: int) -> float:
-    """Seconds for bodies that are encoded before the clock starts, on a connection that is open already."""
+    """Seconds for `count` requests on an open connection, with bodies that were encoded before."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     headers = {"content-type": "application/json", "authorization": f"Bearer {_token()}"}
     bodies = [_body() for _ in range(count + 1)]
@@ -97,7 +97,7 @@ def _post(connection: http.client.HTTPConnection, body: bytes, headers: dict[str
 
 
 def concurrent(url: str, count: int) -> Figures:
-    """Many tasks that each push one message at a time through one client."""
+    """Many asyncio tasks that each push one message at a time through one client."""
 
     async def push_all() -> float:
         async with AsyncWeir(url, token=_token()) as weir:
@@ -115,7 +115,10 @@ def concurrent(url: str, count: int) -> Figures:
 
 
 def many(url: str, count: int) -> Figures:
-    """Long lists of messages, making them included: from a few tasks of one client, and from one thread."""
+    """Long lists of messages from a few asyncio tasks of one client, and from one thread.
+
+    The time includes making the messages.
+    """
     size = count // 2 // CALLERS
 
     async def push_lists() -> float:
@@ -153,7 +156,7 @@ def direct_single(url: str, count: int) -> Figures:
 
 
 def direct_many(url: str, count: int) -> Figures:
-    """Long lists of messages from one thread in direct mode, making them included."""
+    """Long lists of messages from one thread in direct mode; the time includes making them."""
     rates = []
     with Weir([os.environ[REDIS], url], token=_token()) as weir:
         weir.push(QUEUE, PAYLOAD)
@@ -165,7 +168,7 @@ def direct_many(url: str, count: int) -> Figures:
 
 
 def direct_consume(url: str, count: int) -> Figures:
-    """One thread that pops batches in direct mode, reads every payload and acks it all."""
+    """One thread that pops batches in direct mode, reads every payload and acks every message."""
     left = count
     with Weir([os.environ[REDIS], url], token=_token()) as weir:
         started = time.perf_counter()
@@ -182,7 +185,7 @@ def direct_consume(url: str, count: int) -> Figures:
 
 
 def consume(url: str, count: int) -> Figures:
-    """A few loops of one client that pop batches, read every payload and ack it all."""
+    """A few loops of one client that pop batches, read every payload and ack every message."""
     left = count
 
     async def consume_all() -> float:
@@ -207,7 +210,7 @@ def consume(url: str, count: int) -> Figures:
 
 
 def fill(url: str, count: int) -> Figures:
-    """Work for the worker's no-op command."""
+    """Push messages for the worker's no-op command."""
     with Weir(url, token=_token()) as weir:
         messages = [OutgoingMessage(queue=NOOP, payload={"last": count}) for _ in range(count)]
         _check(*weir.push_many(messages))
@@ -215,7 +218,7 @@ def fill(url: str, count: int) -> Figures:
 
 
 def tasks(_: str, count: int) -> Figures:
-    """Calls of a task through an app in direct mode: half of them in many loops, half of them in a list."""
+    """Push calls of a task through an app in direct mode: half of them in many loops, half in a list."""
     half = count // 2
     return {
         "tasks_push_concurrent_per_s": asyncio.run(_push_in_loops(half, last=count)),
@@ -224,7 +227,7 @@ def tasks(_: str, count: int) -> Figures:
 
 
 def sync_tasks(_: str, count: int) -> Figures:
-    """Work for the worker's synchronous task."""
+    """Push calls of the worker's synchronous task."""
     _push_list("sync_noop", count, last=count)
     return {}
 
@@ -239,7 +242,7 @@ async def _push_in_loops(count: int, *, last: int) -> float:
             left -= 1
             await task.apush(last=last)
 
-    # The first push asks the API where everything is.
+    # The first push asks the API for the address and the queues, so it is not measured.
     await task.apush(last=last)
     started = time.perf_counter()
     await asyncio.gather(*(push_some() for _ in range(CONCURRENT)))

@@ -47,7 +47,7 @@ app Bench {{
 _CALL_S = 120.0
 _SETTINGS = {
     "WEIR_API__LOG_LEVEL": "ERROR",
-    # As in `weir bench http`, whose batch rates stand beside: every push is to be executed at once.
+    # Every push is executed at once, as in `weir bench http`, whose batch rates are compared with these.
     "WEIR_LOAD__ADMISSION": "false",
 }
 
@@ -64,7 +64,7 @@ class ClientHouse:
     api: Child
 
     async def call(self, name: str, count: int) -> dict[str, Any]:
-        """The figures of one call of `client_calls`."""
+        """Run one call of `client_calls` in its own process, and return its figures."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "benches.client_calls", name, self.url, str(count),
             env=child_environment() | self._about_api() | {TOKEN: self.token, REDIS: self.redis_url},
@@ -83,7 +83,7 @@ class ClientHouse:
 
     @asynccontextmanager
     async def worker(self, queue: str) -> AsyncIterator[Child]:
-        """`weir worker` for one queue, with its default settings."""
+        """Run `weir worker` for one queue, with its default settings."""
         async with self._working("benches.client_app:app", queue) as process:
             yield process
 
@@ -100,11 +100,11 @@ class ClientHouse:
             yield process
 
     def _about_api(self) -> dict[str, str]:
-        """Where an app finds the API, as its user sets it."""
+        """The variables with which an app finds the API, as its user sets them."""
         return {"WEIR_URL": self.url, "WEIR_TOKEN": self.token}
 
     async def note(self, name: str) -> dict[str, Any]:
-        """The next note of a command; it is taken away."""
+        """Wait for the next note of a command, remove it and return it."""
         path = self.folder / name
         async with asyncio.timeout(_CALL_S):
             while not path.exists():  # noqa: ASYNC110
@@ -115,13 +115,13 @@ class ClientHouse:
 
 
 def memory_mib(process: Child) -> float:
-    """What the process takes now."""
+    """The memory that the process takes now."""
     return round(float(psutil.Process(process.pid).memory_info().rss) / 2**20, 1)
 
 
 @asynccontextmanager
 async def open_house() -> AsyncIterator[ClientHouse]:
-    """Everything up, with the bench's spec applied."""
+    """Start the servers and the API, with the bench's spec applied."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
         async with bench_stack(folder) as stack:

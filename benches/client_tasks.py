@@ -12,7 +12,7 @@ from weir import App
 
 TASKS, SYNC_TASKS = "Tasks", "SyncTasks"
 _notes, _sync_notes = CallNotes("tasks"), CallNotes("sync_tasks")
-# Synchronous tasks run in threads, side by side.
+# Synchronous tasks run in several threads at once.
 _noting = Lock()
 
 

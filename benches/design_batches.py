@@ -38,7 +38,7 @@ _RUN_TYPES = pa.schema(
     [("range", pa.int32()), ("ids", pa.binary()), ("lengths", pa.binary()), ("data", pa.binary())]
 )
 _MARK = 1_000
-"""The shard of an empty range, which gives each turn tokens of its own."""
+"""The shard of an empty range, which gives each turn its own insert tokens."""
 _turns = itertools.count(1)
 
 Contents = Iterator[tuple[IdRange, Entries]]
@@ -47,7 +47,7 @@ Read = Callable[[ReadTask, PipelineOptions, Contents], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Streams that are read again and again, and the session that reads them."""
+    """Streams that every design reads again, and the session that reads them."""
 
     spark: SparkSession
     options: PipelineOptions
@@ -55,7 +55,7 @@ class Backlog:
     """For each batch, the ids in the middle and at the end of every stream's part."""
 
     def batches(self, *, tasks: int, cut: bool = False, join_rows: int = 0) -> Iterator[BatchPlan]:
-        """The batches of the backlog, with tokens that were never used; `cut` halves every stream."""
+        """The batches of the backlog, with new insert tokens; `cut` divides every stream into two halves."""
         afters: Sequence[str] = [ORIGIN] * SHARDS
         for middles, untils in self.tails:
             mark = IdRange(metric=METRIC, shard=_MARK, after=ORIGIN, until=f"0-{next(_turns)}", whole=not cut)
@@ -124,7 +124,7 @@ DESIGNS: dict[str, Callable[[Backlog], None]] = {
 
 
 def _frame(backlog: Backlog, plan: BatchPlan, read: Read, schema: str) -> DataFrame:
-    """What the read tasks of a batch yield, each in a task of Spark."""
+    """The rows that the read tasks of a batch yield, each in its own Spark task."""
     numbers = backlog.spark.range(len(plan.read_tasks), numPartitions=len(plan.read_tasks))
     return numbers.mapInArrow(partial(_read, plan=plan, read=read, options=backlog.options), schema)
 

@@ -1,16 +1,16 @@
-"""Designs of a batch, in turns in one session: where events are added up, and who writes the archive.
+"""Designs of a batch, in turns in one session: where events are added up, and where the archive is written.
 
 - `behind`: one task; runs of bytes cross Spark, and a `mapInArrow` behind the source adds them up.
 - `raw_rows`: two tasks; every event crosses Spark as a typed row into a `groupBy`. It writes no archive.
 - `combined`: one task that adds up where it reads.
-- `two_inserts`: the same with two tasks, which read whole streams and insert each their own rows.
+- `two_inserts`: the same with two tasks; each reads whole streams and inserts its own rows.
 - `two_joined`: the same, and the driver inserts the rows of both at once.
 - `cut_grouped`: two tasks that share every stream; a `groupBy` merges their sums.
 - `cut_joined`: the same, and the driver merges the few rows.
-- `no_archive`: as `combined`, and without an archive.
-- `archive_branch`: as `no_archive`, and a second task beside it reads the streams for the archive.
+- `no_archive`: as `combined`, but without an archive.
+- `archive_branch`: as `no_archive`, and a second task reads the streams for the archive at the same time.
 
-All designs read the same streams, insert the same rows and are checked for it.
+All designs read the same streams and insert the same rows; the bench checks the counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BATCH_EVENTS = 400_000
 
 
 def run(*, quick: bool, events: int | None = None, **_: Any) -> dict[str, Any]:
-    """Land one backlog again and again, design by design."""
+    """Land the same backlog several times with each design."""
     return asyncio.run(_measure(events or (200_000 if quick else 1_000_000), rounds=2 if quick else 5))
 
 
@@ -66,7 +66,7 @@ def _compare(options: PipelineOptions, events: int, rounds: int) -> dict[str, An
     backlog = Backlog(spark=spark, options=options, tails=tails)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in DESIGNS}
     wrong = 0
-    # The first round meets a cold JVM and does not count.
+    # The first round runs on a cold JVM and does not count.
     for number in range(rounds + 1):
         for name, design in DESIGNS.items() if number % 2 else reversed(DESIGNS.items()):
             before = _landed(options)
@@ -91,24 +91,24 @@ def _figures(found: dict[str, list[tuple[float, float]]], events: int) -> dict[s
 
 
 def _timed(step: Callable[[], None]) -> tuple[float, float]:
-    """Seconds, and seconds of processor time of all processes."""
+    """The wall-clock seconds of a step, and the processor seconds of all processes."""
     began, spent = time.monotonic(), processor_s()
     step()
     return time.monotonic() - began, processor_s() - spent
 
 
 def _produce(redis_url: str, events: int) -> list[tuple[list[str], list[str]]]:
-    """Fill the streams; returns their last ids after each half and each whole batch."""
+    """Fill the streams, and return their last ids after each half of a batch and each whole batch."""
     tails = []
     with Redis.from_url(redis_url) as redis, closing(StreamStore(redis_url)) as store:
         producer = Producer(redis, queues=QUEUES, shards=SHARDS)
         for start in range(0, events, BATCH_EVENTS):
             half = min(BATCH_EVENTS, events - start) // 2
-            tails.append((_appended(producer, store, half), _appended(producer, store, half)))
+            tails.append((_append(producer, store, half), _append(producer, store, half)))
     return tails
 
 
-def _appended(producer: Producer, store: StreamStore, count: int) -> list[str]:
+def _append(producer: Producer, store: StreamStore, count: int) -> list[str]:
     producer.produce(count)
     found = store.tails([stream_key(METRIC, shard) for shard in range(SHARDS)])
     return [tail.last_id if tail is not None else ORIGIN for tail in found]

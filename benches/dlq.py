@@ -1,7 +1,7 @@
-"""`weir bench dlq`: dead letters by the tens of millions, on the embedded servers as they come.
+"""`weir bench dlq`: tens of millions of dead letters, on the embedded servers with their usual settings.
 
-`/dlq-status`, the groups and the purge go through a real `weir serve`; deaths and the redrive through the
-same mover and runner that it runs, timed on their own. PostgreSQL has fsync on and its embedded settings.
+`/dlq-status`, the groups and the purge are measured through a real `weir serve`. Deaths and the redrive are
+measured on the mover and the runner that it uses, called here. PostgreSQL has fsync on.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from weir.stores.migrations import migrate_stores
 ROWS = 23_000_000
 QUICK_ROWS = 400_000
 BYTES_PER_ROW = 900
-"""On disk with the indexes and some slack."""
+"""Bytes on disk, with the indexes and some reserve."""
 SPARE_BYTES = 2 << 30
-"""The servers themselves and their logs."""
+"""Room for the servers' own files and their logs."""
 
 
 def run(*, quick: bool, rows: int | None = None, **_: Any) -> dict[str, Any]:
-    """All figures; `rows` letters, 23 million unless told."""
+    """All figures, with `rows` dead letters; 23 million by default."""
     rows = rows or (QUICK_ROWS if quick else ROWS)
     sizes = Sizes(rows=rows, purge=min(1_000_000, rows // 4), redrive=min(200_000, rows // 8))
     with tempfile.TemporaryDirectory(prefix="weir-bench-dlq-") as folder:
-        # PostgreSQL may run as another account and has to pass through.
+        # PostgreSQL may run as another account, which must be able to enter the folder.
         Path(folder).chmod(0o711)
         _check_room(folder, rows)
         work = _run(Path(folder), sizes, deaths=20_000 if quick else 100_000, rounds=3 if quick else 5)
@@ -65,7 +65,7 @@ def run(*, quick: bool, rows: int | None = None, **_: Any) -> dict[str, Any]:
 
 
 def _check_room(folder: str, rows: int) -> None:
-    """Better now than after ten minutes."""
+    """Fail now, and not after ten minutes, if the disk is too small."""
     free, needed = shutil.disk_usage(folder).free, rows * BYTES_PER_ROW + SPARE_BYTES
     if free < needed:
         raise Misconfigured(
@@ -98,7 +98,7 @@ async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[
 
 
 async def _audit(database: Database, *, prefix: str = "") -> dict[str, Any]:
-    """The whole table recounted: the counts that everything else reads must be true."""
+    """Recount the whole table, because all other figures rely on the counts."""
     began = time.monotonic()
     audit = await DeadLetterAuditor(database).audit(force=True)
     assert audit is not None
@@ -106,7 +106,7 @@ async def _audit(database: Database, *, prefix: str = "") -> dict[str, Any]:
 
 
 async def _deaths(broker: RedisBroker, database: Database, *, deaths: int, rounds: int) -> dict[str, Any]:
-    """Fill the outbox, then let the mover carry it off; the best and the worst round are shown too."""
+    """Let messages die in Redis, then measure how fast the mover carries them to PostgreSQL."""
     queue = await _define(broker, database, "dying")
     mover, shard = Mover(broker, database), shard_of(DEFAULT, shards=broker.shards)
     speeds = []
@@ -142,7 +142,7 @@ async def _kill(broker: RedisBroker, queue: QueueRef, count: int) -> None:
 
 
 async def _redrive(broker: RedisBroker, database: Database) -> dict[str, Any]:
-    """Everything of one consumer back to its queue, as fast as one runner goes."""
+    """Send all dead letters of one consumer back to its queue, as fast as one runner can."""
     await _define(broker, database, "redrive-me")
     new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="redrive-me"))
     task = await BulkActionStore(database, broker).create(DEFAULT, new, by="bench")
@@ -166,7 +166,7 @@ async def _define(broker: RedisBroker, database: Database, name: str) -> QueueRe
 
 
 async def _group_by(database: Database, *, rounds: int) -> dict[str, Any]:
-    """What the summary replaces."""
+    """Measure the `GROUP BY` over the whole table, which the summary replaces."""
     times = []
     async with database.connection() as connection:
         for _ in range(rounds):
@@ -178,7 +178,7 @@ async def _group_by(database: Database, *, rounds: int) -> dict[str, Any]:
 
 
 async def _reads(client: httpx2.AsyncClient, *, rounds: int) -> dict[str, Any]:
-    """In turn with a route that asks no store, which tells how busy the machine is with other things."""
+    """Measure reads, in turns with a route that asks no store and so shows how busy the machine is."""
     await _timed(client, "/dlq-status", 50)
     await _timed(client, "/api/v1/dlq/groups", 20)
     status: list[float] = []
@@ -201,7 +201,7 @@ async def _reads(client: httpx2.AsyncClient, *, rounds: int) -> dict[str, Any]:
 
 
 async def _purge(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """Purge a consumer through the API while somebody polls the status twenty times a second."""
+    """Purge a consumer through the API, and poll the status twenty times per second at the same time."""
     began = time.monotonic()
     answer = await client.post("/api/v1/dlq/purges", json={"filter": {"queue": "purge-me"}})
     location = answer.headers["location"]

@@ -1,10 +1,10 @@
 -- name: index_definitions
--- How the indexes of the dead letters are made, the primary key excepted.
+-- The definitions of the indexes of the dead letters, except for the primary key.
 SELECT indexname, indexdef FROM pg_indexes
 WHERE schemaname = 'weir' AND tablename = 'dead_letters' AND indexname <> 'dead_letters_pkey';
 
 -- name: add_groups
--- As many groups for each consumer as there are kinds of errors; their keys follow each other.
+-- Add one group per consumer and kind of error; the keys of a consumer's groups are consecutive.
 INSERT INTO weir.dead_letter_groups (
     consumer_key, fingerprint, template, sample_id, sample_error, first_seen_ms, last_seen_ms
 )
@@ -15,7 +15,7 @@ CROSS JOIN generate_series(0, %(kinds)s - 1) AS g
 ORDER BY c.place, g;
 
 -- name: add_letters
--- Letters of a span of time in about its order, most of them of the first consumers and kinds of errors.
+-- Add dead letters of a span of time, roughly in its order; most belong to the first consumers and kinds of errors.
 WITH known AS (
     SELECT array_agg(first ORDER BY place) AS firsts FROM (
         SELECT c.place, min(g.group_key) AS first
@@ -41,7 +41,7 @@ SELECT uuidv7(), (%(keys)s::bigint[])[place], firsts[place] + kind, enqueued_at_
 FROM chosen, known;
 
 -- name: count_groups
--- Count the letters of every group, once.
+-- Count the dead letters of every group.
 UPDATE weir.dead_letter_groups AS g
 SET dead_count = n, total_count = n, first_seen_ms = first, last_seen_ms = last
 FROM (
@@ -58,5 +58,5 @@ WHERE l.replayed_at_ms IS NULL
 GROUP BY c.channel_id, c.channel_name, c.consumer_id, c.consumer_name;
 
 -- name: table_size
--- What the letters and their indexes take on disk.
+-- The size of the dead letters and of their indexes on disk.
 SELECT pg_table_size('weir.dead_letters') AS heap, pg_indexes_size('weir.dead_letters') AS indexes;

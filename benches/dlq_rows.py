@@ -1,4 +1,4 @@
-"""A table full of dead letters for `weir bench dlq`: consumers of all sizes, alike errors, real indexes."""
+"""Fills the dead letters of `weir bench dlq`: large and small consumers, similar errors, real indexes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ SQL = load_queries("benches", "dlq.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How many letters go where."""
+    """How many dead letters each part of the bench gets."""
 
     rows: int
     purge: int
     redrive: int
     chunk: int = 500_000
-    """Letters of one insert."""
+    """Dead letters of one insert."""
 
     @property
     def spread(self) -> int:
-        """What the hundred consumers share, the first ones most of it."""
+        """Dead letters of the hundred consumers; the first consumers have most of them."""
         return self.rows - self.purge - self.redrive
 
 
 async def fill(database: Database, environment: EnvironmentRef, sizes: Sizes) -> dict[str, float]:
-    """Fill the table as fast as it goes: rows first, indexes and counts afterwards; how long each took."""
+    """Fill the table quickly, rows before indexes and counts, and return how long rows and indexes took."""
     spread = [f"consumer-{number:03}" for number in range(CONSUMERS)]
     async with database.transaction() as connection:
         queues = [environment.queue(name) for name in (*spread, "purge-me", "redrive-me")]
@@ -73,7 +73,7 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
         (sizes.redrive, consumers[CONSUMERS + 1 :]),
     ]
     began_ms = _now_ms() - DAYS_30_MS
-    # As deaths come: those that were enqueued at about the same time lie side by side.
+    # As in real use, letters that were enqueued at about the same time are stored side by side.
     chunks = [
         (
             min(sizes.chunk, count - start),
@@ -108,7 +108,7 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
 
 
 async def _drop_indexes(database: Database) -> list[str]:
-    """Drop every index but remember how to make it again."""
+    """Drop every index, and return the statements that make them again."""
     async with database.connection() as connection:
         rows = await fetch(connection, SQL["index_definitions"])
         await connection.execute("ALTER TABLE weir.dead_letters DROP CONSTRAINT dead_letters_pkey")

@@ -38,7 +38,7 @@ BATCH = 100
 CONNECTIONS = 64
 _SETTINGS = {
     "WEIR_API__LOG_LEVEL": "ERROR",
-    # Admission is measured by `weir bench load`; here every push is to be executed at once.
+    # `weir bench load` measures admission; here every push is executed at once.
     "WEIR_LOAD__ADMISSION": "false",
 }
 _PAYLOAD = {"order": 4711, "customer": "customer-7", "amount": 12.5, "lines": ["a", "b", "c"]}
@@ -112,7 +112,7 @@ async def _measure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRates:
-    """Messages per second in batches over several connections, as fast as this process of the API goes."""
+    """Messages per second in batches over several connections: the most that one process of the API does."""
 
     push_per_s: float
     pop_per_s: float
@@ -125,7 +125,7 @@ class BatchRates:
 
 
 async def batch_rates(api_url: str, *, token: str, seconds: float) -> BatchRates:
-    """The batch rates of one round, for a bench that compares something with them."""
+    """Measure the batch rates of one round, for benches that compare with them."""
     batch = request("/api/v1/push", _push_body(BATCH), token=token)
     push = await _load(api_url, batch, seconds, connections=8)
     pop, ack = await _drain(api_url, token=token, seconds=seconds)
@@ -134,7 +134,7 @@ async def batch_rates(api_url: str, *, token: str, seconds: float) -> BatchRates
 
 
 async def _drain(api_url: str, *, token: str, seconds: float) -> tuple[Load, Load]:
-    """Pop for a while, then ack what was popped."""
+    """Pop for a while, then ack the popped messages."""
     body = orjson.dumps({"queue": QUEUE, "limit": BATCH, "lease_ms": 600_000})
     bodies: list[bytes] = []
     pop = await generate(

@@ -1,4 +1,4 @@
-"""The limit that the API is measured against: a bare Starlette route on the same server set-up."""
+"""A bare Starlette route on the same server set-up: the limit with which the API is compared."""
 
 from __future__ import annotations
 

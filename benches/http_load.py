@@ -1,4 +1,4 @@
-"""A closed-loop HTTP load generator: raw sockets on uvloop, cheap enough not to be what is measured."""
+"""A closed-loop HTTP load generator: raw sockets on uvloop, so cheap that it does not distort the figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ReplyReader = Callable[[bytes], None]
 
 @dataclass(slots=True)
 class Load:
-    """What a run of load saw."""
+    """The answers that a run of load got."""
 
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Looking at messages: how exact their waits are told, how fast pages and answers come, what lives cost.
+"""Looking at messages: how exact the parts of waits are, how fast pages and answers are, the cost of lives.
 
 `parts_max_error_ms` is the largest difference of any single part between the clocks of the Redis broker and
 the full logs of the memory broker, both driven by the same history of pauses, limits, kills and retries.

@@ -18,7 +18,7 @@ from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
 
 _DELIVERY = DeliveryPolicy(max_attempts=50, lease_ms=4_000, initial_backoff_ms=300, max_backoff_ms=3_000)
-# Names of one length: queues whose turn comes at once are taken by their idents, which begin with lengths.
+# All names have one length: queues whose turn is equal are taken by their idents, which begin with a length.
 SPECS = {
     "plain": QueueSpec(name="plain", delivery=_DELIVERY),
     "bound": QueueSpec(name="bound", delivery=_DELIVERY, concurrency=3),
@@ -40,19 +40,19 @@ _CHANCES = {
 
 @dataclass(slots=True)
 class Compared:
-    """What the two brokers said of the waits of messages."""
+    """The differences between the two brokers about the waits of messages."""
 
     messages: int = 0
     worst_ms: int = 0
     """The largest difference of any single part."""
     unknown_ms: int = 0
-    """What the clocks did not know; no other part may be larger than the log's then."""
+    """Wait that the clocks could not explain; no other part may then be larger than in the full log."""
     waited_ms: int = 0
 
 
 @dataclass(slots=True)
 class History:
-    """Steps at random, with the time of both brokers in one hand."""
+    """Random steps through both brokers, which share one clock."""
 
     redis: RedisBroker
     clock: ManualClock
@@ -105,7 +105,7 @@ class History:
         return taken
 
     async def ack(self) -> None:
-        """The last hand-out of these: what they waited for is compared."""
+        """Ack some messages, after comparing what both brokers say about their waits."""
         taken = self._some_held()
         for model, _ in taken:
             await self._compare(model.queue, model.message_id)
@@ -118,7 +118,7 @@ class History:
         await self.redis.nack([Failure(lease=one.lease, delay_ms=700) for _, one in taken])
 
     async def die(self) -> None:
-        """Workers are killed: their leases lapse."""
+        """Forget some deliveries, as if their workers were killed, so that their leases lapse."""
         self._some_held()
 
     async def pause(self) -> None:
@@ -147,7 +147,7 @@ class History:
         await self._both("sweep", shard_of(self.environment, shards=4))
 
     async def _drain(self) -> None:
-        """Hand out and finish all that is left."""
+        """Dequeue and ack all messages that are left."""
         await self.limit_off()
         await self.resume()
         for _ in range(1_000):
@@ -176,7 +176,7 @@ class History:
         said, known = asdict(redis.parts), asdict(model.parts)
         unknown = said.pop("unknown_ms")
         known.pop("unknown_ms")
-        # What is unknown may belong to any part.
+        # Unknown time may belong to any part.
         differences = [said[part] - known[part] for part in said]
         worst = max(abs(one) for one in differences) if unknown == 0 else max(differences)
         self.found.messages += 1

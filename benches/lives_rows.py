@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 500_000
 
 
 async def find_among(rows: int, folder: Path, *, asked: int) -> dict[str, Any]:
-    """The 95th percentile of finding a life by id, by key and by time."""
+    """The 95th percentile of the time to find lives by id, by key and by time."""
     server = Supervised(
         ClickHouseServer(folder, port=free_port(), password=secrets.token_hex(8)),
         log=folder.parent / "clickhouse.log",
@@ -46,14 +46,14 @@ async def find_among(rows: int, folder: Path, *, asked: int) -> dict[str, Any]:
 
 
 def fill_lives(connection: ClickHouseConnection, rows: int) -> None:
-    """Lives of 20 queues over 20 days."""
+    """Insert lives of 20 queues over 20 days."""
     for start in range(0, rows, _ROWS_AT_ONCE):
         count = min(_ROWS_AT_ONCE, rows - start)
         connection.command(_SQL["fill_lives"].text, {"start": start, "count": count, "total": rows})
 
 
 def bytes_per_life(connection: ClickHouseConnection) -> float:
-    """What a life takes on disk, once its parts are merged."""
+    """Bytes per life on disk, after ClickHouse has merged the parts."""
     connection.command(_SQL["merge_lives"].text)
     (found,) = connection.rows(_SQL["size_of_lives"].text)
     return float(found["bytes"] / found["rows"])
@@ -82,7 +82,7 @@ def _some_key(message_id: MessageId) -> str:
 
 
 async def p95(call: Callable[[Any], Awaitable[Any]], asked: Sequence[Any]) -> float:
-    """The 95th percentile of the times of calls, one after the other, in milliseconds."""
+    """The 95th percentile of the times of calls that follow each other, in milliseconds."""
     times = []
     for one in asked:
         started = time.perf_counter()

@@ -1,5 +1,5 @@
 -- name: fill_lives
--- Lives of 20 queues over 20 days, with ids of version 7; one message in ten thousand has the same key.
+-- Insert lives of 20 queues over 20 days, with ids of version 7 and ten thousand different keys.
 INSERT INTO message_lives
     (organization, project, environment, queue, bucket_start, ended_at, message_id, key, events, enqueued_at, available_at,
      handed_out_at, priority, attempts, attempt_started_at, attempt_ended_at, attempt_end, attempt_consumer, leased_ms, turn_ms,
@@ -9,7 +9,7 @@ WITH
     concat('key-', leftPad(lower(hex(toUInt16(rand(1) % 10000))), 4, '0')) AS key_text,
     leftPad(lower(hex(toUInt64(toUnixTimestamp64Milli(at) - 1000))), 12, '0') AS stamp,
     leftPad(lower(hex(rand64(2))), 16, '0') AS digits,
-    -- A fraction of a second would be cut off.
+    -- An interval in seconds would cut off the fraction.
     at - toIntervalMillisecond(50) AS handed_out
 SELECT
     'bench', 'lives', 'ended', concat('q', toString(number % 20)), toStartOfInterval(at, INTERVAL 5 SECOND), at,

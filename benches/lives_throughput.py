@@ -1,4 +1,4 @@
-"""What lives and logs cost: messages that are processed per second with them and without."""
+"""The cost of lives and logs: messages processed per second with them and without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONSUMERS = 4
 
 
 async def history_on_off(url: str, *, messages: int, rounds: int) -> dict[str, float]:
-    """The rates with and without lives, and their ratio: the median of pairs of rounds that took turns."""
+    """The rates with and without lives, and their ratio: the median over pairs of rounds in turns."""
     broker = RedisBroker(RedisConnection(url=url))
     queues = {history: ENVIRONMENT.queue(f"history-{history}") for history in (0, 1)}
     for history, queue in queues.items():
@@ -66,7 +66,7 @@ async def log_on_off(url: str, *, messages: int, rounds: int) -> dict[str, float
 
 
 async def _process(broker: RedisBroker, queue: QueueRef, messages: int) -> float:
-    """Put messages in while consumers take and ack them; how many per second."""
+    """Enqueue messages while consumers dequeue and ack them; returns messages per second."""
     started, left = time.perf_counter(), [messages]
 
     async def produce() -> None:

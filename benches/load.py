@@ -1,13 +1,13 @@
-"""`weir bench load`: four times what two API processes can take, with admission and without.
+"""`weir bench load`: four times the capacity of two API processes, with admission and without.
 
-A push carries two hundred messages, so that what the servers do outweighs what the generator and the kernel
-do on the same processors, and four times the capacity can really be offered. Capacity is what a closed loop
-of connections gets through. Then pushes arrive at four times that rate in an open loop, from producers with
-half a second of patience; what is refused is gone. Goodput counts pushes that were answered in time and whose
-messages were in their queue by the end of the stretch.
+A push carries two hundred messages, so that the work of the servers outweighs the work of the generator and
+the kernel on the same processors, and four times the capacity can really be offered. The capacity is the rate
+of a closed loop of connections. Then pushes arrive at four times that rate in an open loop, from producers
+that wait for half a second and do not repeat refused pushes. Goodput counts pushes that were answered in time
+and whose messages were in their queue by the end of the stretch.
 
-The speed of a shared machine moves by half within a minute. So goodput at overload is compared with goodput
-at capacity in short stretches that take turns, and Redis does not rewrite its file meanwhile.
+The speed of a shared machine changes by half within a minute. So goodput at overload is compared with goodput
+at capacity in short stretches that take turns, and Redis is kept from rewriting its file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
             async with api_processes(folder, count=2, admission=False) as processes:
                 _say("capacity of two processes")
                 capacity = await _capacity(processes, token, rounds=4, seconds=1.5 if quick else 6.0)
-                _say(f"{OVERLOAD} times {capacity:.0f} pushes a second, without admission")
+                _say(f"{OVERLOAD} times {capacity:.0f} pushes per second, without admission")
                 figures |= await _collapse(processes, token, capacity=capacity, seconds=min(seconds, 20.0))
             async with api_processes(folder, count=2, admission=True) as processes:
                 _say("capacity with admission, which warms up as well")
@@ -120,7 +120,7 @@ async def _closed_loop(
 
 
 async def _capacity(processes: list[ApiProcess], token: str, *, rounds: int, seconds: float) -> float:
-    """Pushes a second of both processes in a closed loop: the median of the rounds after a warm one."""
+    """Pushes per second of both processes in a closed loop: the median of the rounds after a warm-up."""
     rates = []
     for _ in range(rounds):
         loops = (
@@ -166,14 +166,14 @@ async def _overload(
 
 
 def _goodput(traffic: Traffic, still_queued: int) -> float:
-    """Pushes a second that were answered in time and done."""
+    """Pushes per second that were answered in time and executed."""
     return (len(traffic.accepted) - min(still_queued, traffic.count(202))) / traffic.seconds
 
 
 async def _goodput_in_turns(
     urls: StoreUrls, processes: list[ApiProcess], token: str, *, capacity: float, pairs: int
 ) -> dict[str, Any]:
-    """Goodput at overload over goodput at capacity, pair by pair."""
+    """The ratio of goodput at overload to goodput at capacity, pair by pair."""
     ratios, seen = [], []
     async with Database(urls.postgres, max_size=1) as database:
         for turn in range(pairs):
@@ -192,7 +192,7 @@ async def _goodput_in_turns(
 
 
 async def _without_rewrites(urls: StoreUrls) -> None:
-    """Let Redis not rewrite its file: whoever is measured then would pay for what was written before."""
+    """Keep Redis from rewriting its file, whose cost would fall on the wrong measurement."""
     async with Redis.from_url(urls.redis) as client:
         await client.config_set("auto-aof-rewrite-percentage", 0)
 
@@ -224,7 +224,7 @@ async def _traffic(
 async def _collapse(
     processes: list[ApiProcess], token: str, *, capacity: float, seconds: float
 ) -> dict[str, Any]:
-    """The same load with nobody at the door: producers give up before they are answered."""
+    """The same load without admission: producers give up before they are answered."""
     traffic = await _traffic(processes, token, "wild", per_s=OVERLOAD * capacity, seconds=seconds)
     return {
         "goodput_ratio_without_admission": round(len(traffic.accepted) / traffic.seconds / capacity, 3),
@@ -237,7 +237,7 @@ async def _collapse(
 
 @dataclass(slots=True)
 class _Spent:
-    """What pushes of some stretches took."""
+    """The pushes of some stretches, and the time that they took."""
 
     pushes: int = 0
     cpu_s: float = 0.0
@@ -252,11 +252,11 @@ class _Spent:
 
 
 async def _cost(folder: Path, token: str, *, blocks: int) -> dict[str, Any]:
-    """What admission costs when nothing is wrong: one process that answers with it and without, in turns.
+    """The cost of admission without overload: one process answers with admission and without, in turns.
 
-    The figure is processor time of the API and of Redis for a push, which other work on the machine hardly
-    changes; what the clock says stands beside it. Turns are short, because the machine's speed changes from
-    second to second, and ten of them are added up before they are compared.
+    The main figure is the processor time of the API and of Redis per push, which other work on the machine
+    hardly changes. Wall-clock figures are returned too. Turns are short, because the machine's speed changes
+    from second to second; ten of them are added up before they are compared.
     """
     costs, rates = [], []
     async with api_with_and_without(folder) as (guarded, bare):

@@ -1,7 +1,7 @@
 """One process that answers with admission on one port and without it on another.
 
-Two processes of the same code differ by up to a tenth in what a push costs, for as long as they live. Within
-one only the code differs.
+The cost of a push differs by up to a tenth between two processes of the same code, for as long as they live.
+Within one process only the code differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def _answering(settings: Settings, port: int, *, admission: bool) -> Async
 
 
 async def main(folder: Path, guarded: int, bare: int) -> None:
-    """Serve until killed. What runs beside the requests runs once: both would share its cost."""
+    """Serve until killed. The background loops run only once, because both servers would share their cost."""
     settings = load_settings(embedded=EmbeddedSettings(data_dir=folder))
     async with (
         _answering(settings, bare, admission=False),

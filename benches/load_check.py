@@ -1,4 +1,4 @@
-"""After the storm: wait for the operation queue to drain, then compare what was accepted with what is in."""
+"""After the overload: waits until no operation is queued, then compares accepted pushes with the queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Verdict:
 
 
 async def drained_after_s(database: Database, *, patience_s: float = 120.0) -> float:
-    """How long until no operation is queued any more."""
+    """Wait until no operation is queued any more, and return the seconds."""
     queue, started = OperationQueue(database), time.perf_counter()
     while await queue.depth():
         if time.perf_counter() - started > patience_s:
@@ -41,9 +41,9 @@ async def drained_after_s(database: Database, *, patience_s: float = 120.0) -> f
 async def verdict(
     broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int, int]], *, messages: int
 ) -> Verdict:
-    """Take everything out, in order, and look for what is missing, doubled or overtaken.
+    """Dequeue all messages, and count the pushes that are missing, doubled or out of order.
 
-    Each push put in `messages` of the same content, its producer and number.
+    Each push contains `messages` messages with the same content: its producer and number.
     """
     promised = set(accepted)
     seen: Counter[tuple[int, int]] = Counter()
@@ -66,7 +66,7 @@ async def verdict(
 
 
 async def estimates_within(database: Database, estimates: dict[bytes, int], *, factor: float) -> float | None:
-    """The share of estimates that were right within a factor; None if there were none."""
+    """The share of estimates that were right within a factor; None if there were no estimates."""
     rows = await database.fetch(_WAITS)
     pairs = [
         (estimates[key], max(1, row["wait_ms"]))

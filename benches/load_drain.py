@@ -22,7 +22,7 @@ from weir.spec.ir import QueueSpec
 
 
 async def drain(urls: StoreUrls, *, operations: int) -> dict[str, Any]:
-    """How fast one processor drains a full operation queue."""
+    """Fill the operation queue, and measure how fast one processor drains it."""
     shards = load_settings().shards
     broker = RedisBroker(RedisConnection(url=urls.redis), shards=shards)
     queue = DEFAULT.queue("drain")

@@ -1,4 +1,4 @@
-"""Servers, two API processes and tokens for the load bench, in a folder of its own."""
+"""Servers, API processes and a token for the load bench."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES = ("load", "calm", "drain", "wild", "turns")
 
 
 class ApiProcess:
-    """A process that answers, and how much memory it takes."""
+    """A process that answers requests, with its memory and processor time."""
 
     def __init__(self, process: Child, port: int) -> None:
         self.port = port
@@ -60,7 +60,7 @@ async def prepare(urls: StoreUrls, folder: Path) -> str:
 
 @asynccontextmanager
 async def api_processes(folder: Path, *, count: int, admission: bool) -> AsyncIterator[list[ApiProcess]]:
-    """Processes of the API, answering."""
+    """Start processes of the API, and wait until they answer."""
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(_api_process(folder, admission=admission)) for _ in range(count)
@@ -70,7 +70,7 @@ async def api_processes(folder: Path, *, count: int, admission: bool) -> AsyncIt
 @asynccontextmanager
 async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiProcess]:
     port = free_port()
-    # Without admission nothing else may refuse either, or the collapse would be hidden.
+    # Without admission, no other limit may refuse requests either, because that would hide the collapse.
     options = {} if admission else {"WEIR_LOAD__ADMISSION": "false", "WEIR_API__MAX_CONCURRENCY": "1000000"}
     command = ("-m", "weir.cli", "serve", "--data-dir", str(folder), "--port", str(port))
     async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR", **options) as process:
@@ -80,7 +80,7 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
 
 @asynccontextmanager
 async def api_with_and_without(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess]]:
-    """One process that answers twice: with admission and without."""
+    """One process that answers on two ports: with admission and without."""
     ports = free_port(), free_port()
     command = ("-m", "benches.load_both", str(folder), *map(str, ports))
     async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR") as process:

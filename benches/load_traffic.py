@@ -1,9 +1,9 @@
-"""An open-loop load generator: arrivals come at their rate, whatever the server does.
+"""An open-loop load generator: pushes arrive at a fixed rate, however the server answers.
 
-Each arrival is the next push of a producer that has none open, so a producer's pushes have an order. An
+Each arrival is the next push of a producer that waits for no answer, so a producer's pushes have an order. An
 answer that takes longer than a producer's patience is a timeout: the connection is dropped, and the server
-works for nobody. What is refused is not sent again, unless producers honour Retry-After: then they stay away
-as long as they were asked to, and arrivals that find nobody at hand are counted as held back.
+worked in vain. A refused push is not sent again. If producers honour Retry-After, they pause for as long as
+the server asked; an arrival for which no producer is free is counted as held back.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OPENING = 100
 
 @dataclass(slots=True)
 class Traffic:
-    """What was sent and what came of it."""
+    """The pushes that were sent, and their answers."""
 
     seconds: float = 0.0
     attempts: int = 0
     unsent: int = 0
     """Arrivals that found no free connection: the generator's own limit."""
     held_back: int = 0
-    """Arrivals whose producers were all asked to stay away, or wait for an answer."""
+    """Arrivals without a free producer: all pause, or wait for an answer."""
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: dict[int, list[float]] = field(default_factory=dict)
     accepted: list[tuple[int, int]] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Generator:
         return None
 
     async def _open_all(self) -> None:
-        """Producers keep their connections; opening them is no part of the load."""
+        """Open all connections before the load, because producers keep theirs."""
         while self._total < self._max_connections:
             self._open()
             if len(self._connecting) >= _OPENING:
@@ -177,7 +177,7 @@ class Generator:
             self._idle.append(connection)
 
     def ended(self, connection: _Connection, status: int, answer: bytes) -> None:
-        """One request has ended: answered, or hung up."""
+        """Count a request that was answered, or whose connection ended, and free its producer."""
         now = time.perf_counter()
         producer, number = connection.producer, connection.number
         connection.producer = -1
@@ -209,7 +209,7 @@ class Generator:
             self._ready.append(heapq.heappop(self._away)[1])
 
     def _give_up(self, now: float) -> None:
-        """Oldest first; the rest is younger."""
+        """Drop the connections of requests that took too long; requests are in the order of their age."""
         late = []
         for connection in self._busy:
             if now - connection.sent_at < self._patience_s:
@@ -228,6 +228,6 @@ class Generator:
 
 
 def header(answer: bytes, name: bytes) -> bytes | None:
-    """The value of a header of a raw answer, whichever stands last."""
+    """The value of a header in the bytes of an answer, wherever the header stands."""
     at = answer.find(b"\r\n" + name + b": ")
     return None if at < 0 else answer[at + len(name) + 4 : answer.find(b"\r\n", at + 2)]

@@ -1,6 +1,6 @@
-"""`weir bench outbox`: how fast a relay empties a full outbox, and what a push costs a transaction.
+"""`weir bench outbox`: how fast a relay empties a full outbox, and the cost of a push in a transaction.
 
-The relay is the command, the API is the whole product in one process, and everything shares the machine.
+The relay is `weir outbox relay`, the API is one `weir serve`, and all processes share the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SELECT gen_random_uuid(), %(queue)s, 'customer-' || (n %% %(keys)s), %(payload)s
 FROM generate_series(1, %(rows)s) AS n
 """
 _COMMIT = 1_000
-"""Messages of one transaction when the outbox is filled."""
+"""Messages per transaction while the outbox is filled."""
 
 
 def run(*, quick: bool, rows: int | None = None, **_: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ async def _prepare(urls: StoreUrls, folder: Path) -> str:
 
 
 async def _drain(database: str, folder: Path, url: str, token: str, *, rows: int) -> float:
-    """Fill the outbox, then start a relay; rows per second from the first to the last that leaves."""
+    """Fill the outbox, start a relay, and return rows per second from the first relayed row to the last."""
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         values = {"queue": QUEUE, "keys": KEYS, "rows": _COMMIT, "payload": json.dumps(PAYLOAD).encode()}
         for _ in range(rows // _COMMIT):
@@ -105,7 +105,7 @@ async def _until(connection: psycopg.AsyncConnection[Any], condition: Any) -> in
 
 
 def _transaction_costs(database: str, *, times: int = 2_000) -> tuple[int, int]:
-    """The median of a small transaction without and with a push, in turns."""
+    """The median microseconds of a small transaction without and with a push, in turns."""
     taken: tuple[list[float], list[float]] = [], []
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS bench_orders (id bigint, customer text)")

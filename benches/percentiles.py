@@ -1,4 +1,4 @@
-"""How far percentiles are from the waits that they stand for, through the real tables and on hard waits."""
+"""The error of percentiles against the exact waits, through the real tables and with difficult waits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def percentile_max_error(connection: ClickHouseConnection) -> float:
 
 
 def read_hard_waits(connection: ClickHouseConnection) -> Iterator[Reading]:
-    """Land every set of waits in pieces, in an environment of its own, and read it from every tier."""
+    """Land every set of waits in several inserts, in its own environment, and read it from every tier."""
     organization, waits = f"bench-{uuid4().hex}", hard_waits()
     _land(connection, organization, waits)
     for tier in (*QUEUES.tiers, *ENVIRONMENTS.tiers):
@@ -62,9 +62,9 @@ def read_hard_waits(connection: ClickHouseConnection) -> Iterator[Reading]:
 
 
 def ranked_waits(waits: Waits | Sequence[int]) -> list[tuple[int, ...]]:
-    """The waits that a percentile may stand for, by level: the one at its rank, and the one below.
+    """The waits that are right for each level: the wait at its rank, and the one below.
 
-    The rank is that of numpy's `inverted_cdf`. If it is that of the greatest wait, no other will do.
+    The rank is that of numpy's `inverted_cdf`. At the rank of the greatest wait only that wait is right.
     """
     ordered = np.sort(np.asarray(waits, dtype=np.uint32))
     found: list[tuple[int, ...]] = []
@@ -88,7 +88,7 @@ def _relative_error(estimate: float, exact: int) -> float:
 
 
 def hard_waits() -> Mapping[str, Waits]:
-    """Sets of waits on which sketches go wrong: cliffs at the ranks, long tails, few or equal waits."""
+    """Sets of waits that are difficult for sketches: steps at the ranks, long tails, few or equal waits."""
     chance = np.random.default_rng(7)
     sets: dict[str, NDArray[np.float64] | Sequence[int]] = {
         "uniform": chance.uniform(0, 10_000, 5_000),
@@ -114,7 +114,7 @@ def hard_waits() -> Mapping[str, Waits]:
 
 
 def _land(connection: ClickHouseConnection, organization: str, sets: Mapping[str, Waits]) -> None:
-    """Every set in several inserts, each in a bucket of its own, within one hour."""
+    """Land every set in several inserts, each in its own bucket, within one hour."""
     start_s = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS // 1_000
     for number in range(_INSERTS):
         pieces = {name: waits[number::_INSERTS] for name, waits in sets.items()}

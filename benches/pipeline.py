@@ -1,7 +1,7 @@
-"""Events from the streams to queryable rows: how many a second, how fresh, in how much memory, how exactly.
+"""The pipeline from the streams to rows that can be queried: its rate, freshness, memory and exactness.
 
-Redis, ClickHouse and Spark share the machine. The pipeline runs in a process of its own, as in
-production. It is warm when it is measured: the backlog is produced while it holds still.
+Redis, ClickHouse and Spark share the machine. The pipeline runs in its own process, as in production. It is
+warm when it is measured, because the backlog is produced while a running pipeline is held.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Size:
     plain_s: float
     fresh_s: float
     many_queues: int
-    """How many queues there are where every event is of another queue."""
+    """Queues of the measurement in which every event belongs to another queue."""
     batches: int
     """How many small batches are timed."""
     plain_rows: int
@@ -109,7 +109,7 @@ async def _measure(size: Size) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Landing:
-    """How long a backlog took to land, and the processor time of all processes meanwhile."""
+    """How long a backlog took to land, and the processor time of all processes in that time."""
 
     events: int
     took_s: float
@@ -154,13 +154,13 @@ class _Bench:
         return round(statistics.median(rates[2]) / statistics.median(rates[1]), 2)
 
     async def batch_p50_ms(self, *, tasks: int) -> float:
-        """How long a small batch takes in Spark, all in all; with `tasks`, each stream has several."""
+        """How long a small batch takes in Spark in total. With several `tasks`, each stream is cut."""
         limits = {"WEIR_PIPELINE__MAX_READ_TASKS": str(tasks), "WEIR_PIPELINE__TRIGGER_MS": "50"}
         if tasks > 1:
             limits["WEIR_PIPELINE__READ_TASK_EVENTS"] = str(BATCH_EVENTS // (tasks * SHARDS))
         async with self.pipeline(**limits):
             await asyncio.to_thread(self._small_batches)
-        # The first ones meet a JVM that is not warm.
+        # The first batches run on a cold JVM.
         return round(statistics.median(batch_times_ms(self._checkpoint)[-self._size.batches // 2 :]))
 
     def _small_batches(self) -> None:
@@ -169,7 +169,7 @@ class _Bench:
             self._backlog(producer, BATCH_EVENTS)
 
     async def plain_rows(self) -> dict[str, Any]:
-        """Events that are kept as rows of their own, through a metric that this bench registers."""
+        """Measure plain rows, with a metric that this bench registers."""
         await make_tables_of_attempts(self._clickhouse_url)
         async with self.pipeline(WEIR_PIPELINE__METRICS="benches.pipeline_plain_rows:definitions"):
             return await asyncio.to_thread(
@@ -190,7 +190,7 @@ class _Bench:
         return status is not None and status.state == "running" and status.updated_ms > at_ms
 
     def _settings(self) -> dict[str, str]:
-        """How the pipeline finds the servers."""
+        """The settings with which the pipeline finds the servers."""
         return {
             "WEIR_REDIS_URL": self._redis_url,
             "WEIR_POSTGRES_URL": "postgresql://none@127.0.0.1:1/none",
@@ -201,7 +201,7 @@ class _Bench:
         }
 
     def run(self, pipeline_pid: int, plain: dict[str, float]) -> dict[str, Any]:
-        """Measure the pipeline that runs as this process, and set it against the plain consumer."""
+        """Measure the pipeline with this process id, and compare it with the plain consumer."""
         memory = _Memory(pipeline_pid)
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
         for _ in range(2):
@@ -232,7 +232,7 @@ class _Bench:
         }
 
     def plain(self) -> dict[str, float]:
-        """The plain consumer, as it polls and without a pause, and the streams read alone."""
+        """Measure the plain consumer with its usual pause and without, and a process that only reads."""
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
         producer.produce(min(self._size.events, 150_000))
         url = self._clickhouse_url.replace("/default", "/plain")
@@ -251,7 +251,7 @@ class _Bench:
         return figures
 
     def _backlog(self, producer: Producer, count: int) -> _Landing:
-        """Produce a backlog while the pipeline holds still, and time it from its release on."""
+        """Produce a backlog while the pipeline is held, and measure from its release until all has landed."""
         self._store.hold(600, holder="bench")
         producer.produce(count)
         before, spent_s = self._landed(), processor_s()
@@ -261,12 +261,12 @@ class _Bench:
         return _Landing(events=count, took_s=time.monotonic() - began, processor_s=processor_s() - spent_s)
 
     def _many_queues(self) -> _Landing:
-        """One batch in which every event is of another queue."""
+        """Land one backlog in which every event belongs to another queue."""
         producer = Producer(self._redis, queues=self._size.many_queues, shards=SHARDS, prefix="many")
         return self._backlog(producer, self._size.many_queues)
 
     def _freshness(self, producer: Producer) -> dict[str, Any]:
-        """From appending an event to seeing its row, while others come at a steady rate."""
+        """The time from appending an event to seeing its row, while others come at a steady rate."""
         traffic = threading.Thread(
             target=producer.produce_at, args=(FRESH_RATE,), kwargs={"seconds": self._size.fresh_s + 3}
         )
@@ -284,7 +284,7 @@ class _Bench:
         }
 
     def _drift(self) -> int | None:
-        """None if the audit could not finish."""
+        """The drift that an audit finds; None if it could not finish."""
         warehouse = ClickHouseConnection(self._clickhouse_url)
         auditor = PipelineAuditor(self._store, warehouse, metrics=["queue"], shards=SHARDS)
         return auditor.audit({}, wait_s=60).drift
@@ -322,7 +322,7 @@ class _Memory:
 
 
 def _probe(producer: Producer, warehouse: ClickHouseConnection, *, seconds: float) -> list[float]:
-    """Append an event every tenth of a second and note, for each, when the warehouse shows it."""
+    """Append an event every tenth of a second; returns how long each took until the warehouse showed it."""
     sent: list[float] = []
     delays: list[float] = []
     ended = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Events as the broker's scripts append them, at the rate that a bench asks for.
+"""Appends events as the broker's scripts do, at the rate that a bench asks for.
 
-Made by hand, 6 us each. With the codec and the commands of the driver an event took 45 us, and a million of
-them about the minute after which Spark ends idle workers.
+Events are packed by hand here, which takes 6 us each. With the codec and the commands of the driver an event
+took 45 us, and a million events took about the minute after which Spark ends idle workers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLES = 1 + len(QUEUE.fields)
 class BenchQueue:
     key: bytes
     numbers: list[int]
-    """Those of a header, with the odometers of the newest event."""
+    """The numbers of a header, with the odometers of the newest event."""
     names: bytes
 
 
@@ -49,7 +49,7 @@ class Producer:
         self.events = 0
 
     def produce(self, count: int, *, batch: int = 1_000) -> None:
-        """Append so many events as fast as Redis takes them."""
+        """Append this many events as fast as Redis takes them."""
         for start in range(0, count, batch):
             self._append([self._event() for _ in range(min(batch, count - start))])
         self.events += count

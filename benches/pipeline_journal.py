@@ -1,4 +1,4 @@
-"""How long Spark's batches took, by the times of the notes in its journal."""
+"""How long Spark's batches took, by the times of the files in its journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ENDS = "commits"
 
 
 def batch_times_ms(checkpoint: Path) -> list[float]:
-    """For each batch that the journal remembers, in order: from the note of its plan to that of its end."""
+    """The time of each batch in the journal, in order: from the file of its plan to the file of its end."""
     ended = [int(note.name) for note in (checkpoint / _ENDS).iterdir() if note.name.isdigit()]
     return [
         (_time_ns(checkpoint / _ENDS / str(number)) - _time_ns(checkpoint / _PLANS / str(number))) / 1e6

@@ -1,4 +1,4 @@
-"""What the pipeline is compared with: a plain Python consumer group, and reading the streams alone."""
+"""The programs with which the pipeline is compared: a plain Python consumer group, and a bare reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GROUP = "plain"
 
 
 class PlainConsumer:
-    """XREADGROUP of 1,000, add up in dictionaries, insert, XACK: one such consumer a shard, in turn."""
+    """Reads 1,000 events with XREADGROUP, adds them up in dictionaries, inserts, XACKs; shard by shard."""
 
     def __init__(self, redis: Redis, warehouse: ClickHouseConnection, keys: Sequence[str]) -> None:
         self._redis = redis
@@ -35,7 +35,7 @@ class PlainConsumer:
             redis.xgroup_create(key, _GROUP, id="0", mkstream=True)
 
     def per_second(self, *, seconds: float, poll_s: float) -> float:
-        """Events a second over a while, polling as often as asked; 0 is without a pause."""
+        """Events per second over some seconds, with a poll every `poll_s`; 0 polls without a pause."""
         began, done = time.monotonic(), 0
         while time.monotonic() - began < seconds:
             polled = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rows that are not summed, through the pipeline: events of 12 fields, 3 of them texts, one row each.
+"""Plain rows through the pipeline: events with 12 fields, 3 of them texts, and one row per event.
 
     await make_tables_of_attempts(clickhouse_url)
     async with <a pipeline with WEIR_PIPELINE__METRICS=SETTING>:
@@ -70,7 +70,7 @@ async def make_tables_of_attempts(clickhouse_url: str) -> None:
 
 
 def measure_plain_rows(redis_url: str, clickhouse_url: str, *, rows: int, warm_rows: int) -> dict[str, Any]:
-    """Rows a second of a backlog, by a pipeline that is warm; and by how much their number is wrong."""
+    """Rows per second of a backlog in a warm pipeline, and by how much their number is wrong."""
     numbers = itertools.count()
     store = StreamStore(redis_url)
     with closing(ClickHouseConnection(clickhouse_url)) as warehouse, Redis.from_url(redis_url) as redis:
@@ -97,7 +97,7 @@ def _move_backlog(
     numbers: itertools.count[int],
     count: int,
 ) -> float:
-    """Append events while the pipeline holds still; the seconds from its release until all rows are there."""
+    """Append events while the pipeline is held; returns the seconds from its release until all landed."""
     before = _landed(warehouse)
     store.hold(_WAIT_S, holder="bench")
     for start in range(0, count, _BATCH):

@@ -1,4 +1,4 @@
-"""What counting costs: nanoseconds of processor time per counted operation, without the stores.
+"""The cost of `ProcessCounts`: nanoseconds of processor time per counted call, without the stores.
 
 .venv/bin/python -m benches.process_counts
 """
@@ -21,7 +21,7 @@ BATCH = 100
 
 
 def measure() -> dict[str, float]:
-    """The median over the rounds, by operation."""
+    """The median over the rounds, per kind of call."""
     counts = ProcessCounts()
     one, batch = [_delivery()], [_delivery()] * BATCH
     delays_ms = [1_000]

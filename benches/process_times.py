@@ -6,7 +6,7 @@ import psutil
 
 
 def processor_s() -> float:
-    """The processor time of the pipeline and of the servers so far: of all that this process started."""
+    """The processor time so far of all processes that this one started: the pipeline and the servers."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:

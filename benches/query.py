@@ -63,7 +63,7 @@ QUICK = Size(
 
 
 class IdleTails:
-    """Streams whose every event has landed."""
+    """Streams from which every event has landed."""
 
     async def tails(self, metric: str) -> Mapping[int, Position]:
         return {}
@@ -111,7 +111,7 @@ def tier_sizes(connection: ClickHouseConnection) -> list[dict[str, Any]]:
 
 
 async def _ask(warehouse: Warehouse, size: Size, *, end_ms: int) -> dict[str, Any]:
-    """Every question `rounds` times, over different queues, each answered as JSON; and the most points."""
+    """Ask every question `rounds` times about different queues, with JSON answers; and count the points."""
     calm_collector()
     most_points = 0
     series: dict[str, list[float]] = {}
@@ -162,7 +162,7 @@ async def _environment_times(
 
 
 async def _timed(work: Callable[[int], Awaitable[int]], *, rounds: int) -> tuple[list[float], int]:
-    """Milliseconds of each round, after three to warm up, and the largest answer."""
+    """Milliseconds of each round after three rounds of warm-up, and the size of the largest answer."""
     times, most = [], 0
     for number in range(-3, rounds):
         started = time.perf_counter()
@@ -177,7 +177,7 @@ def _p95(times: list[float]) -> float:
 
 
 def fill_tiers(connection: ClickHouseConnection, size: Size, end_s: int) -> None:
-    """Full buckets in every tier, up to a moment, and the merges that follow."""
+    """Fill the buckets of every tier up to a moment, and wait for the merges that follow."""
     for resolution, days in size.days.items():
         queues = size.fine_queues if resolution is Resolution.FIVE_SECONDS else size.queues
         for parameters in _chunks(QUEUES, resolution, days=days, queues=queues, end_s=end_s):
@@ -190,7 +190,7 @@ def fill_tiers(connection: ClickHouseConnection, size: Size, end_s: int) -> None
 def fill_recent(
     connection: ClickHouseConnection, environment: EnvironmentRef, queues: int, span_ms: int
 ) -> None:
-    """Full 5 s buckets of some queues up to now, for benches that look at the newest past."""
+    """Fill the 5 s buckets of some queues up to now, for benches that look at recent times."""
     end_s = int(time.time()) // 5 * 5
     for parameters in _chunks(
         QUEUES, Resolution.FIVE_SECONDS, days=span_ms / DAY_MS, queues=queues, end_s=end_s
@@ -206,7 +206,7 @@ def fill_recent(
 def _chunks(
     tiers: TierSet, resolution: Resolution, *, days: float, queues: int, end_s: int
 ) -> Iterator[dict[str, Any]]:
-    """The parameters of inserts of a few million rows each: large parts leave little to merge."""
+    """The parameters of inserts with a few million rows each, because large parts leave little to merge."""
     step_s = resolution.step_ms // 1_000
     buckets = int(days * 86_400) // step_s
     at_once = max(_ROWS_AT_ONCE // buckets, 1)
@@ -233,7 +233,7 @@ def _settle(connection: ClickHouseConnection, *, patience_s: float = 120) -> Non
 
 @asynccontextmanager
 async def _server() -> AsyncIterator[str]:
-    """A migrated warehouse in a folder that vanishes afterwards."""
+    """Run a migrated warehouse in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         server = ClickHouseServer(Path(folder), port=free_port(), password=secrets.token_urlsafe(12))
         supervised = Supervised(server, log=Path(folder) / "clickhouse.log", report=lambda _: None)

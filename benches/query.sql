@@ -1,5 +1,5 @@
 -- name: fill_queues
--- Full buckets of a range of queues in one tier. Columns without a name are the counters, or minima and sums of gauges, in their order.
+-- Fill the buckets of a range of queues in one tier. Columns without a name are the counters, or minima and sums of gauges, in their order.
 INSERT INTO {table:Identifier} (organization, project, environment, queue, bucket_start, events, $COUNTERS(#), max_queue_length, max_running, max_queue_limit, max_environment_length, max_environment_running, max_environment_limit, max_paused, max_oldest_age_ms, gauge_count, min_queue_length, sum_queue_length, min_running, sum_running, min_environment_length, sum_environment_length, min_environment_running, sum_environment_running, min_oldest_age_ms, sum_oldest_age_ms, $COUNTERS(#_total), last, wait_count, wait_sum_ms, wait_max_ms, wait_sketch)
 WITH
     cityHash64(number, {first:UInt32}) AS h,
@@ -32,7 +32,7 @@ FROM numbers_mt({rows:UInt64})
 SETTINGS max_insert_threads = 2, optimize_on_insert = 0, min_insert_block_size_rows = 4000000, min_insert_block_size_bytes = 2000000000
 
 -- name: fill_environment
--- Full buckets of one environment in one tier. Columns without a name are the counters, or minima and sums of gauges, in their order.
+-- Fill the buckets of one environment in one tier. Columns without a name are the counters, or minima and sums of gauges, in their order.
 INSERT INTO {table:Identifier} (organization, project, environment, bucket_start, events, $COUNTERS(#), max_environment_length, max_environment_running, max_environment_limit, max_oldest_age_ms, gauge_count, min_environment_length, sum_environment_length, min_environment_running, sum_environment_running, last, wait_count, wait_sum_ms, wait_max_ms, wait_sketch)
 WITH
     cityHash64(number, {first:UInt32}) AS h,
@@ -59,7 +59,7 @@ FROM numbers_mt({rows:UInt64})
 SETTINGS max_insert_threads = 2, optimize_on_insert = 0, min_insert_block_size_rows = 4000000, min_insert_block_size_bytes = 2000000000
 
 -- name: merges
--- How many merges are under way.
+-- The number of merges that run now.
 SELECT count() AS merges FROM system.merges WHERE database = currentDatabase()
 
 -- name: sizes

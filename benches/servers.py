@@ -1,4 +1,4 @@
-"""The servers of a bench: embedded, in a folder that goes with it, as the settings of this process say."""
+"""The servers of a bench: embedded, in the bench's folder, with the settings of this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weir.settings import load_settings
 
 
 def bench_stack(folder: Path) -> Stack:
-    """All three stores."""
+    """A stack with all three stores."""
     return stack_from(load_settings(embedded={"data_dir": folder}), report=lambda _: None)
 
 
 def bench_redis(folder: Path, *, password: str) -> RedisServer:
-    """Redis alone."""
+    """Only a Redis."""
     program = load_settings().embedded.redis_server
     return RedisServer(folder, port=free_port(), password=password, program=program)

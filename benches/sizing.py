@@ -1,6 +1,7 @@
-"""What things take: memory in Redis per message and event, bytes on disk per row, life and dead letter.
+"""Sizes: memory in Redis per message and event, bytes on disk per row, life and dead letter.
 
-Payloads are random, so that no compression flatters the figures; Redis tells its memory before and after.
+Payloads in Redis are random, so that compression does not make the figures too small. Their memory is the
+difference of what Redis reports before and after.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ QUICK = Size(messages=20_000, letters=50_000, lives=500_000)
 
 
 def run(*, quick: bool, **_: Any) -> dict[str, Any]:
-    """Fill every store with real rows, and ask it how much they take."""
-    # PostgreSQL runs as another account and has to pass through.
+    """Fill every store with real rows, and ask the store for their size."""
+    # PostgreSQL may run as another account, which must be able to enter the folder.
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         Path(folder).chmod(0o755)
         return asyncio.run(_measure(Path(folder), QUICK if quick else FULL))
@@ -62,7 +63,7 @@ async def _measure(folder: Path, size: Size) -> dict[str, Any]:
 
 
 async def _letters(url: str, count: int) -> dict[str, float]:
-    """A dead letter with its indexes."""
+    """Bytes per dead letter, with its indexes."""
     async with Database(url, max_size=4, timeout_s=60) as database:
         await fill(database, ENVIRONMENT, Sizes(rows=count, purge=0, redrive=0, chunk=_LETTERS_AT_ONCE))
         found = await database.fetch_one(SQL["table_size"])
@@ -72,7 +73,7 @@ async def _letters(url: str, count: int) -> dict[str, float]:
 
 
 def _warehouse(url: str, lives: int) -> dict[str, float]:
-    """Rows of every tier, of queues that are always busy, and lives."""
+    """Bytes per life, and per row of every tier for queues that are always busy."""
     with closing(ClickHouseConnection(url, timeout_s=600)) as connection:
         fill_lives(connection, lives)
         fill_tiers(connection, TIERS, int(time.time()) // 3_600 * 3_600)

@@ -27,11 +27,11 @@ from weir.warehouse.tables import TierRetention
 _AT_ONCE = 1_000
 _PAYLOAD = 1_000
 _KEY = 16
-"""Random bytes of an idempotency key, which is twice as many letters."""
+"""Random bytes of an idempotency key; as text it has twice as many characters."""
 
 
 async def measure_redis(url: str, environment: EnvironmentRef, *, messages: int) -> dict[str, float]:
-    """Bytes beyond the payload per message that waits, and per key, event and life."""
+    """Bytes per waiting message beyond its payload, and per idempotency key, event and life."""
     with closing(Redis.from_url(url)) as redis:
         found = await _messages(redis, url, environment, messages)
         return {**found, **await _events(redis, url, environment, messages // 10)}
@@ -76,7 +76,7 @@ def _message_with_key() -> NewMessage:
 
 
 async def _events(redis: Redis, url: str, environment: EnvironmentRef, count: int) -> dict[str, float]:
-    """One message at a time, which makes the most events: one each for its push, its lease and its ack."""
+    """Process one message at a time, which makes the most events: one for its push, its lease and its ack."""
     broker = RedisBroker(RedisConnection(url=url), shards=1)
     queue = environment.queue("events")
     await broker.define(queue, QueueSpec(name=queue.queue))
@@ -92,7 +92,7 @@ async def _events(redis: Redis, url: str, environment: EnvironmentRef, count: in
 
 
 def _stream(redis: Redis, metric: MetricDefinition, *, name: str, count: Any) -> dict[str, float]:
-    """What a stream takes per event or life, and the same events as a file of the archive."""
+    """Bytes per event or life in a stream, and in a file of the archive."""
     key = stream_key(metric.name, 0)
     used: Any = redis.memory_usage(key, samples=0)
     return {

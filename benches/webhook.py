@@ -1,6 +1,6 @@
 """`weir bench webhook`: signed webhooks into a queue, against a bare route with the same signature check.
 
-Rounds alternate between the two. Then the burst. The API and the worker are whole processes of the product.
+Rounds alternate between the two; the burst follows. The API and the worker are real `weir` processes.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ async def _alternate(house: House, *, rounds: int, seconds: float) -> tuple[list
 
 
 async def _visibility(house: House, probes: int) -> list[float]:
-    """From the 202 in the sender's hands until a consumer can see the message."""
+    """Milliseconds from the 202 that the sender gets until a consumer can see the message."""
     waits: list[float] = []
     queue = DEFAULT.queue("Accepted")
     for number in range(probes):
-        message_id = await _sent_once(house.api_url, number)
+        message_id = await _send_once(house.api_url, number)
         answered = time.perf_counter()
         seen = False
         while not seen:
@@ -83,7 +83,7 @@ async def _visibility(house: House, probes: int) -> list[float]:
     return waits
 
 
-async def _sent_once(url: str, number: int) -> MessageId:
+async def _send_once(url: str, number: int) -> MessageId:
     answers: list[bytes] = []
     waiting = iter([request_of("bench", body_of(number), new_id())])
     await generate(url, lambda: next(waiting, None), seconds=10, connections=1, read=answers.append)
@@ -91,7 +91,7 @@ async def _sent_once(url: str, number: int) -> MessageId:
 
 
 def _maker(hook: str) -> Callable[[], bytes]:
-    """One body and signature, a new delivery id each time: the generator must not be what is measured."""
+    """Makes requests with one body and signature and a new delivery id each, so that making them is cheap."""
     body = body_of(1)
     head, _, rest = request_of(hook, body, "DELIVERY").partition(b"DELIVERY")
     prefix = new_id()

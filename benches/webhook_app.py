@@ -1,4 +1,4 @@
-"""The command that the webhook bench's worker runs: it does nothing, quickly."""
+"""The command that the webhook bench's worker runs; it only returns its argument."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The burst of the webhook bench: 10,000 webhooks at once, some of them twice, while a worker drains.
 
-A sender waits for its answer before it sends the next, so with n connections and r answers a second the
-mean answer takes n/r. All connections are opened inside the burst, and their first request counts: that is
-where a server that takes newcomers slowly shows it. The wide burst is the same with four times as many.
+A sender waits for its answer before it sends the next request, so with n connections and r answers per second
+the mean answer takes n/r. All connections are opened inside the burst. Their first request counts, because it
+shows whether a server accepts new connections slowly. The wide burst has four times as many connections.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from weir.serve.bootstrap import DEFAULT
 
 WEBHOOKS = 10_000
 CONNECTIONS = 256
-"""About what the delivery pools of some large providers hold open to one receiver together."""
+"""About as many connections as some large providers together keep open to one receiver."""
 WIDE_CONNECTIONS = 1_000
 REPEAT_EVERY = 20
 QUEUE = DEFAULT.queue("Burst")
 
 
 async def burst(house: House) -> dict[str, Any]:
-    """Every 202 must be processed exactly once for its key; the first burst's latencies are the bar."""
+    """Send both bursts. Each accepted key must be processed exactly once. `p99_ms` is of the first burst."""
     answers: list[bytes] = []
     requests = _requests() + _requests()
     middle = len(requests) // 2
     async with command(house.folder, "worker", "--app", "benches.webhook_app:app", "--concurrency", "50"):
-        # One ahead of the others: the burst begins when the worker works, not while it starts.
-        await _sent(house, [request_of("burst", body_of(0), new_id())], connections=1, answers=answers)
-        await _processed(house.broker, 1)
+        # Send one request before the burst, so that the burst begins when the worker has started.
+        await _send(house, [request_of("burst", body_of(0), new_id())], connections=1, answers=answers)
+        await _wait_processed(house.broker, 1)
         started = time.perf_counter()
-        load = await _sent(house, requests[:middle], connections=CONNECTIONS, answers=answers)
-        await _processed(house.broker, _distinct(answers))
+        load = await _send(house, requests[:middle], connections=CONNECTIONS, answers=answers)
+        await _wait_processed(house.broker, _distinct(answers))
         drained_s = time.perf_counter() - started
-        wide = await _sent(house, requests[middle:], connections=WIDE_CONNECTIONS, answers=answers)
+        wide = await _send(house, requests[middle:], connections=WIDE_CONNECTIONS, answers=answers)
         accepted = _distinct(answers)
-        processed = await _processed(house.broker, accepted)
+        processed = await _wait_processed(house.broker, accepted)
     enqueued = (await house.broker.state(QUEUE)).odometers["enqueued"]
     return {
         "sent": len(requests) + 1,
@@ -64,7 +64,7 @@ async def burst(house: House) -> dict[str, Any]:
     }
 
 
-async def _sent(house: House, requests: list[bytes], *, connections: int, answers: list[bytes]) -> Load:
+async def _send(house: House, requests: list[bytes], *, connections: int, answers: list[bytes]) -> Load:
     waiting = iter(requests)
     return await generate(
         house.api_url,
@@ -79,8 +79,8 @@ def _distinct(answers: list[bytes]) -> int:
     return len({orjson.loads(answer)["id"] for answer in answers})
 
 
-async def _processed(broker: RedisBroker, wanted: int) -> int:
-    """How many messages were acknowledged, once all are or nothing moves any more."""
+async def _wait_processed(broker: RedisBroker, wanted: int) -> int:
+    """Wait until all messages are acked, or none is for 20 s, and return how many were acked."""
     done, moved_at = -1, time.perf_counter()
     while time.perf_counter() - moved_at < 20:
         state = await broker.state(QUEUE)

@@ -1,4 +1,4 @@
-"""The servers of the webhook bench: whole processes of the product, and what is sent to them."""
+"""The servers of the webhook bench, which are real `weir` processes, and the requests to them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def request_of(hook: str, body: bytes, delivery: str) -> bytes:
 
 @asynccontextmanager
 async def open_house() -> AsyncIterator[House]:
-    """Everything up, with the bench's spec applied."""
+    """Start the servers, with the bench's spec applied."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
         async with bench_stack(folder) as stack:
@@ -86,6 +86,6 @@ async def open_house() -> AsyncIterator[House]:
 
 
 def command(folder: Path, name: str, *arguments: str) -> AbstractAsyncContextManager[Child]:
-    """A command of Weir as a process, for as long as the block runs."""
+    """Run a command of Weir in its own process while the block runs."""
     whole = ("-m", "weir.cli", name, "--data-dir", str(folder), *arguments)
     return child(*whole, folder=folder, WEIR_API__LOG_LEVEL="ERROR", BENCH_HOOK_SECRET=SECRET)

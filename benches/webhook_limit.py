@@ -1,4 +1,4 @@
-"""The limit that webhooks are measured against: a bare Starlette route with the same signature check."""
+"""A bare Starlette route with the same signature check: the limit with which webhooks are compared."""
 
 from __future__ import annotations
 

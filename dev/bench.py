@@ -1,4 +1,4 @@
-"""`weir bench NAME`: measure, and print the figures as one JSON object."""
+"""`weir bench NAME`: runs one bench, and prints its figures as one JSON object."""
 
 from __future__ import annotations
 
@@ -16,42 +16,47 @@ from weir.errors import Misconfigured
 app = typer.Typer()
 
 BENCHES: dict[str, str] = {
-    "client": "what users call: push, consume and work, beside what other queues' users call",
+    "client": "push, consume and work through the client, beside the clients of other queues",
     "broker": "messages in and out of Redis, beside other queues on the same server",
     "http": "push and pop over HTTP against a bare route",
     "webhook": "signed webhooks against a bare route with the same check, and a burst",
-    "load": "four times capacity: goodput, order, what waits and how fast it drains",
+    "load": "four times the capacity: goodput, order, waiting operations and how fast they drain",
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
     "pipeline": "events from the streams to queryable rows, beside a plain consumer",
-    "designs": "designs of a batch in turns: where events are added up, and who writes the archive",
+    "designs": "designs of a batch in turns: where events are added up, and where the archive is written",
     "alerts": "how long one evaluation of a thousand rules takes",
-    "outbox": "a full outbox relayed into a queue, and what a push costs a transaction",
-    "lives": "how exact the reasons of waits are, how fast messages are shown and found, what lives cost",
-    "sizing": "what messages, events, metrics, lives and dead letters take in memory and on disk",
+    "outbox": "how fast a full outbox is relayed into a queue, and the cost of a push in a transaction",
+    "lives": "how exact the reasons of waits are, how fast messages are shown and found, the cost of lives",
+    "sizing": "the size of messages, events, metrics, lives and dead letters in memory and on disk",
     "query": "how fast the warehouse answers on full tiers",
 }
-"""Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""
+"""Name -> what it measures. Each is a module of `benches` with `run(*, quick, rows, events) -> dict`."""
 
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which; without one, they are listed.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the bench; left out: list all benches.")] = "",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller, in a few minutes at most; same keys.")
+        bool,
+        typer.Option(
+            "--quick", help="Run a smaller bench, in a few minutes at most; its figures have the same names."
+        ),
     ] = False,
     rows: Annotated[
-        int | None, typer.Option("--rows", min=1, help="How many rows, where that matters.")
+        int | None, typer.Option("--rows", min=1, help="Number of rows, for benches that read it.")
     ] = None,
     events: Annotated[
-        int | None, typer.Option("--events", min=1_000, help="How many events, where that matters.")
+        int | None, typer.Option("--events", min=1_000, help="Number of events, for benches that read it.")
     ] = None,
     against: Annotated[
-        str, typer.Option("--against", help="Another revision to run in turns with this checkout.")
+        str, typer.Option("--against", help="Revision to compare with: it runs in turns with this checkout.")
     ] = "",
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How many pairs of runs with --against.")] = 5,
+    pairs: Annotated[
+        int, typer.Option("--pairs", min=1, help="With `--against`: number of pairs of runs.")
+    ] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one thing. The last line is one JSON object with `--json`."""
+    """Run a bench and print its figures. With `--json`, the last line is one JSON object."""
     if not name:
         for known, text in BENCHES.items():
             typer.echo(f"{known:<10} {text}")

@@ -1,4 +1,4 @@
-"""`weir check`: what CI runs before the tests."""
+"""`weir check`: the gates that CI runs before the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(
         bool, typer.Option("--deploy", help="Check the files in `deploy/` with their linters instead.")
     ] = False,
 ) -> None:
-    """Format, lint, types, layers, headers of Lua and SQL, the site. Every gate runs; any failure fails."""
+    """Check format, lint, types, layers, headers of Lua and SQL, and the site; fail if any gate fails."""
     failed = _failed_in_deploy() if deploy else _failed_in_code()
     if failed:
         typer.echo(f"weir: failed: {', '.join(failed)}", err=True)

@@ -1,6 +1,6 @@
-"""What `weir check --deploy` looks at: the image, the manifests, the units and the rules in `deploy/`.
+"""The checks of `weir check --deploy`: of the image, the manifests, the units and the rules in `deploy/`.
 
-The linters stand in an environment of their own, because their packages do not go with those of Weir.
+The linters have their own environment, because their packages conflict with Weir's packages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dev.tools import ensure_tools, promtool
 DEPLOY = ROOT / "deploy"
 UNITS = tuple(sorted((DEPLOY / "systemd").glob("*.service")))
 EXPOSURE = 3.0
-"""The most that `systemd-analyze security` may say of a unit; 10 is a service without any sandbox."""
+"""The highest exposure that `systemd-analyze security` may give a unit; 10 is a service without a sandbox."""
 _VENV = ROOT / ".venv-lint"
 _LOCK = ROOT / "requirements-lint-deploy.lock"
 _PROGRAM = "/opt/weir/bin/weir"
@@ -32,19 +32,19 @@ _YAML_STYLE = {
     },
 }
 _SKIPPED = {
-    "CKV_K8S_35": "Weir takes its settings from the environment, which is a secret's here",
-    "CKV_K8S_43": "the image is built by whoever deploys it; their overlay names its digest",
+    "CKV_K8S_35": "Weir takes its settings from the environment, which a Kubernetes secret fills here",
+    "CKV_K8S_43": "the operator builds the image, and names its digest in an overlay",
 }
-"""Checks of checkov that do not hold here, and why."""
+"""Checks of checkov that do not apply here, and why."""
 
 
 def deploy_checks() -> Iterator[tuple[str, list[str]]]:
-    """Every check as its name and the command that fails if something is wrong."""
+    """Every check: its name, and the command that fails if something is wrong."""
     yield "image", [_tool("hadolint"), str(DEPLOY / "Dockerfile")]
     yield "yaml", [_tool("yamllint"), "-s", "-d", json.dumps(_YAML_STYLE), *map(str, yaml_files())]
     yield "schema", [_tool("kubernetes-validate"), "--strict", "--quiet", *map(str, manifests())]
     scan = ("--framework", "dockerfile", "kubernetes", "secrets", "--skip-check", ",".join(_SKIPPED))
-    # `--skip-download`: it would ask its maker's server for more rules.
+    # Without `--skip-download` it would ask its vendor's server for more rules.
     yield "policies", [_tool("checkov"), "-d", str(DEPLOY), *scan, "--quiet", "--compact", "--skip-download"]
     rules = map(str, (DEPLOY / "prometheus").glob("*.yaml"))
     yield "rules", [promtool() or "promtool", "check", "rules", *rules]
@@ -54,7 +54,10 @@ def deploy_checks() -> Iterator[tuple[str, list[str]]]:
 
 
 def verify_units() -> str:
-    """What systemd says against the units; nothing if they are right. It wants their program to exist."""
+    """The complaints of systemd about the units; empty if there are none.
+
+    It requires that the program of a unit exists, so this Python takes its place.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for unit in UNITS:
             Path(folder, unit.name).write_text(unit.read_text().replace(_PROGRAM, sys.executable))
@@ -65,7 +68,7 @@ def verify_units() -> str:
 
 
 def manifests() -> list[Path]:
-    """The files of Kubernetes objects; the kustomization is not one of them."""
+    """The files of Kubernetes objects; the kustomization is not a Kubernetes object."""
     return [path for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) if path.stem != "kustomization"]
 
 
@@ -74,7 +77,7 @@ def yaml_files() -> list[Path]:
 
 
 def ensure_linters(say: Callable[[str], None]) -> None:
-    """Install the locked linters, if the lock is new."""
+    """Install the locked linters, if the lock changed."""
     ensure_tools(say)
     stamp, wanted = _VENV / ".stamp", hashlib.sha256(_LOCK.read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:

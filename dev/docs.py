@@ -24,9 +24,9 @@ def docs(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the site and build it again on each change.")
     ] = False,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of `--serve`, on loopback.")] = 8421,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="With `--serve`: port on loopback.")] = 8421,
 ) -> None:
-    """Build the site into `build/site`; any broken link fails it."""
+    """Build the site into `build/site`; a broken link makes the command fail."""
     command = serve_command(port) if serve else build_command()
     status = subprocess.run(command, cwd=ROOT, env=site_environment()).returncode
     if status == 0 and not serve:
@@ -44,7 +44,7 @@ def serve_command(port: int) -> list[str]:
 
 
 def site_environment() -> dict[str, str]:
-    """The hooks import `dev`, which stands in the checkout."""
+    """The environment of MkDocs, in which its hooks can import `dev` from the checkout."""
     return {**os.environ, **_QUIET, "PYTHONPATH": str(ROOT)}
 
 

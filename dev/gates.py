@@ -1,4 +1,4 @@
-"""What `weir check` looks for itself: Lua and SQL that say what they are for, drivers in their rooms."""
+"""The gates that `weir check` implements itself: headers of Lua and SQL, and imports of drivers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ROOMS_OF = {
     "starlette": {"api", "ingress", "dashboard"},
     "chdb": {"embedded"},
 }
-"""Driver -> the rooms that know it. Those that compose or measure the others are free."""
+"""Driver -> the rooms that may import it. Rooms that compose or measure the others are free."""
 _FREE = {"demo", "serve", "testing"}
 _IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 _MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations", "weir.outbox.migrations")
 
 
 def problems() -> list[str]:
-    """Every complaint, with the file it is about."""
+    """Every problem, with the file that has it."""
     return [
         *lua_problems(_SOURCE),
         *query_problems(_SOURCE),
@@ -46,7 +46,7 @@ def problems() -> list[str]:
 
 
 def lua_problems(source: Path) -> Iterator[str]:
-    """Each script opens with its contract, part of which may stand in its includes."""
+    """Scripts that do not begin with their contract; a part of it may be in the scripts that they include."""
     for file in sorted(source.rglob("*.lua")):
         header = _lua_header(file.read_text())
         where = file.relative_to(source)
@@ -60,7 +60,7 @@ def lua_problems(source: Path) -> Iterator[str]:
 
 
 def query_problems(source: Path) -> Iterator[str]:
-    """Each file of named queries parses: every query has a name and a sentence."""
+    """Files of named queries that do not parse, because a query lacks its name or its sentence."""
     for file in sorted(source.rglob("*.sql")):
         if file.parent.name == "migrations":
             continue
@@ -71,7 +71,7 @@ def query_problems(source: Path) -> Iterator[str]:
 
 
 def migration_problems() -> Iterator[str]:
-    """Each migration opens with a sentence; those of ClickHouse may run twice."""
+    """Migrations that do not begin with a sentence, and migrations of ClickHouse that cannot run twice."""
     for package in _MIGRATIONS:
         for migration in read_migrations(package):
             if not migration.text.startswith("-- "):
@@ -84,7 +84,7 @@ def migration_problems() -> Iterator[str]:
 
 
 def driver_problems(source: Path) -> Iterator[str]:
-    """A driver is imported only in its own rooms."""
+    """Files that import a driver outside of its rooms."""
     for file in sorted(source.rglob("*.py")):
         where = file.relative_to(source)
         room = where.parts[0]

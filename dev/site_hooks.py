@@ -1,4 +1,4 @@
-"""What MkDocs asks while it builds the site: generated pages, and links that leave `docs/`."""
+"""The hooks that MkDocs calls while it builds the site: generated pages, and links out of `docs/`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _COPIED = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }
-"""Page of the site -> page at the root of the checkout that it shows."""
+"""Page of the site -> the page at the root of the checkout that it copies."""
 _PAGE_OF = {ROOT / source: page for page, source in _COPIED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """Add the pages that the navigation does not name: the decisions, and a reference that is new."""
+    """Add the pages that the navigation does not name: the decisions, and new pages of the reference."""
     named = set(_pages_in(config.nav))
     for section, folder in (("Reference", "reference"), ("Explanation", "decisions")):
         found = (path.relative_to(_DOCS).as_posix() for path in sorted((_DOCS / folder).glob("*.md")))

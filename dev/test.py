@@ -1,4 +1,4 @@
-"""`weir test`: the tests, on real servers."""
+"""`weir test`: runs the tests on real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @app.command(context_settings=_FREE_FORM)
 def test(ctx: typer.Context) -> None:
-    """Run pytest with two workers; `--faults` adds the long ones. Other arguments go to pytest."""
+    """Run pytest with two processes; `--faults` adds the long tests. Other arguments go to pytest."""
     arguments = list(ctx.args)
     ensure_tools(lambda text: typer.echo(f"weir: {text}", err=True))
     status = subprocess.run(
@@ -28,7 +28,7 @@ def test(ctx: typer.Context) -> None:
 
 
 def _workers(arguments: list[str]) -> list[str]:
-    """Two workers pay off for a whole run; a chosen test runs alone and shows its output."""
+    """Options for two processes, which pay off for a whole run. Chosen tests run in one, and show output."""
     chosen = any(not argument.startswith("-") for argument in arguments)
     given = any(argument.startswith(("-n", "--pdb", "-s")) for argument in arguments)
     if chosen or given or (os.cpu_count() or 1) < 2:

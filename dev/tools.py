@@ -1,7 +1,7 @@
-"""What the tests need beside Python: Chromium for the pages, promtool for the metrics.
+"""Gets the tools that the tests need beside Python: Chromium for the pages, promtool for the metrics.
 
-They come from Debian. Chromium has to be installed, which takes root; promtool is one program that needs
-nothing else, so its package is unpacked into the environment by whoever runs the tests.
+Both come from Debian. Chromium must be installed, which needs root. promtool is one program that needs no
+other, so any user can unpack its package into the environment.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 _UNPACKED = Path(sys.prefix) / "debian"
 _APT = ("apt-get", "-q", "-o", "APT::Sandbox::User=root")
-"""Root would hand the download to a user who cannot see into the folder; others have nobody to hand it to."""
+"""As root, apt would download as a user who cannot enter the folder; for other users this changes nothing."""
 
 
 def ensure_tools(say: Callable[[str], None]) -> None:
-    """Get what is missing and can be had; a test whose tool is still missing fails and says so."""
+    """Get missing tools where possible; a test whose tool is still missing fails and says so."""
     if not shutil.which("apt-get"):
         return
     if not shutil.which("chromium") and os.geteuid() == 0:
@@ -32,7 +32,7 @@ def ensure_tools(say: Callable[[str], None]) -> None:
 
 
 def promtool() -> str | None:
-    """Where Prometheus's own checker is, if this machine or this environment has it."""
+    """The path of Prometheus' checker, if this machine or this environment has it."""
     return shutil.which("promtool") or shutil.which("promtool", path=str(_UNPACKED / "usr" / "bin"))
 
 
@@ -44,7 +44,7 @@ def _install(package: str) -> None:
 
 
 def _unpack(package: str, member: str) -> None:
-    """Take one file out of a package, which anyone may download."""
+    """Take one file out of a package. Downloading a package needs no root."""
     _UNPACKED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_UNPACKED) as folder:
         _download(package, folder)
@@ -58,7 +58,7 @@ def _unpack(package: str, member: str) -> None:
 
 
 def _download(package: str, folder: str) -> None:
-    """Into the folder; if the machine's package lists do not know the package, with lists of our own."""
+    """Download a package into the folder; if the machine's lists do not contain it, fetch own lists first."""
     if _ran([*_APT, "download", package], cwd=folder):
         return
     (Path(folder) / "lists" / "partial").mkdir(parents=True)

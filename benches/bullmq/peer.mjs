@@ -1,4 +1,4 @@
-// BullMQ by the same yardstick as the Python peers: one by one, in bulk, and one worker process.
+// BullMQ, measured in the same way as the Python peers: one by one, in bulk, and with one worker process.
 //   node peer.mjs REDIS_URL JOBS BATCH
 import { readFileSync } from "node:fs";
 import { Queue, Worker } from "bullmq";

@@ -1,1 +1,1 @@
-"""Other queues, measured by the same yardstick. Each script runs in the bench environment, not in Weir's."""
+"""Other queues, measured in the same way. Each script runs in the bench environment, not in Weir's."""

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""arq: one asyncio worker, jobs side by side, results not kept."""
+"""arq: one asyncio worker that runs jobs concurrently and keeps no results."""
 
 import asyncio
 import time

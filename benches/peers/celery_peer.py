@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""celery: one worker process with the solo pool, results ignored."""
+"""celery: one worker process with the solo pool, which ignores results."""
 
 import os
 import threading

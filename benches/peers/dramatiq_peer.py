@@ -4,7 +4,7 @@
 import os
 
 # By default a worker fetches two messages per thread and then sleeps for some milliseconds, however short its
-# actors are. This option of its own is as large as what Weir's worker fetches ahead.
+# actors are. With this option of dramatiq it fetches as many messages ahead as Weir's worker.
 os.environ["dramatiq_queue_prefetch"] = "500"  # noqa: SIM112
 
 import dramatiq

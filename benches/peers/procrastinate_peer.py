@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""procrastinate: one asyncio worker on PostgreSQL, jobs side by side, those that are done deleted.
+"""procrastinate: one asyncio worker on PostgreSQL that runs jobs concurrently and deletes finished ones.
 
 The URL of an empty database is in the environment, as `BENCH_POSTGRES`.
 """
@@ -26,7 +26,7 @@ async def noop(number):
 async def main():
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
-        # Where every job is a transaction, a fifth of the jobs tells the rate of one by one.
+        # Every job is a transaction, so a fifth of the jobs is enough to measure pushing one by one.
         alone = jobs // 5
         started = time.perf_counter()
         for number in range(alone):

@@ -8,7 +8,7 @@ from rq import Queue, SimpleWorker
 from yardstick import Finished, arguments, rate, report
 
 url, jobs, batch = arguments()
-# Jobs are imported by name, so the count lives in a module of its own.
+# rq imports jobs by name, so the function that counts has a module of its own.
 finished = Finished(jobs)
 sys.modules["counted"] = type(sys)("counted")
 sys.modules["counted"].noop = lambda number: finished.call()

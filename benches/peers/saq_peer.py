@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""saq: one asyncio worker, jobs side by side, results not kept."""
+"""saq: one asyncio worker that runs jobs concurrently and keeps no results."""
 
 import asyncio
 import os

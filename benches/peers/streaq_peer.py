@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""streaq: one asyncio worker, jobs side by side, results not kept."""
+"""streaq: one asyncio worker that runs jobs concurrently and keeps no results."""
 
 import asyncio
 import logging

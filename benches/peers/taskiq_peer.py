@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""taskiq: one asyncio worker on Redis Streams, which its documentation recommends, results not kept."""
+"""taskiq: one asyncio worker on Redis Streams, which its documentation recommends; it keeps no results."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from taskiq_redis import RedisStreamBroker
 from yardstick import Finished, arguments, report
 
 url, jobs, batch = arguments()
-# The group begins with the stream, because the jobs are there before the worker.
+# The consumer group begins at the start of the stream, because the jobs are pushed before the worker starts.
 broker = RedisStreamBroker(url, consumer_id="0")
 finished = Finished(jobs)
 done = asyncio.Event()
@@ -34,7 +34,7 @@ async def main():
     for start in range(half, jobs, batch):
         await asyncio.gather(*(noop.kiq(number) for number in range(start, min(start + batch, jobs))))
     bulk = (jobs - half) / (time.perf_counter() - started)
-    # As many ahead as side by side: the stream is read 100 at a time.
+    # As many jobs are fetched ahead as run at once, so the stream is read 100 entries at a time.
     working = asyncio.create_task(run_receiver_task(broker, max_async_tasks=100, max_prefetch=100))
     await asyncio.wait_for(done.wait(), 60)
     report(enqueue=enqueue, bulk=bulk, process=finished.rate())

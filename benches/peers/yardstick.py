@@ -1,10 +1,10 @@
-"""What every peer script shares: its arguments, its clocks and the line it prints.
+"""The parts that all peer scripts share: arguments, clocks and the printed line.
 
     python PEER.py REDIS_URL JOBS BATCH
 
-A peer prints one JSON object: how many jobs a second it takes in one by one and in bulk, and how many
-no-op jobs one worker process completes, from the first handler call to the last. `memory_mib` is the most
-that its process took.
+A peer prints one JSON object: how many jobs per second it enqueues one by one and in bulk, and how many
+no-op jobs per second one worker process completes, from the first handler call to the last. `memory_mib` is
+the most memory that its process took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Finished:
         self.last = 0.0
 
     def call(self) -> bool:
-        """One handler call; true at the last one."""
+        """Count one handler call; true for the last one."""
         now = time.perf_counter()
         if self.count == 0:
             self.first = now
@@ -55,13 +55,13 @@ def rate(count: int, work: Callable[[], None]) -> float:
 
 
 def most_memory_mib() -> float:
-    """The most memory that this process took. `getrusage` would count that of its parent before the exec."""
+    """The most memory that this process took. `getrusage` would include its parent's before the exec."""
     (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
     return round(int(line.split()[1]) / 1024, 1)
 
 
 def report(*, enqueue: float, bulk: float | None, process: float) -> None:
-    """`bulk` is None where a peer has no bulk enqueue; its single rate counts then."""
+    """Print the figures. `bulk` is None if a peer has no bulk enqueue; then its single rate counts."""
     figures = {
         "enqueue_per_s": round(enqueue),
         "bulk_enqueue_per_s": round(enqueue if bulk is None else bulk),

@@ -1,1 +1,1 @@
-"""Pages of the reference that are written from the code when the site is built."""
+"""Pages of the reference that are generated from the code when the site is built."""

@@ -1,4 +1,4 @@
-"""The page of all commands with their options, from the command line itself."""
+"""The page of all commands with their options, generated from the command line itself."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def errors_page() -> str:
 
 
 def _tree(root: type[WeirError]) -> Iterator[type[WeirError]]:
-    """The errors below one, in the order of the module."""
+    """The errors below `root`, in the order of the module."""
     for child in root.__subclasses__():
         if child.__module__ == errors.__name__:
             yield child
@@ -47,7 +47,7 @@ def _row(error: type[WeirError]) -> str:
 
 
 def _meaning(error: type[WeirError]) -> str:
-    """The words behind the class in the tree that the module draws."""
+    """The words after the class in the tree that the module's docstring draws."""
     for line in (inspect.getdoc(errors) or "").splitlines():
         words = line.strip("│├└─ ").split()
         if words[:1] == [error.__name__]:

@@ -1,4 +1,4 @@
-"""Which pages of the reference are generated, and by whom."""
+"""The generated pages of the reference, and the function that writes each."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ GENERATED: dict[str, Callable[[], str]] = {
     "reference/python.md": python_page,
     "reference/errors.md": errors_page,
 }
-"""Path below `docs/` -> what writes the page as Markdown."""
+"""Path below `docs/` -> the function that writes the page as Markdown."""

@@ -45,7 +45,7 @@ def _name(module: str, name: str, owner: Any) -> Iterator[str]:
 
 
 def _belongs(function: Any, name: str) -> bool:
-    """Whether a method is told with this class. The clients inherit some from classes that are not public."""
+    """Whether a method is shown with this class. Clients inherit some from classes that are not public."""
     own: bool = function.__qualname__.startswith(f"{name}.")
     return own or function.__module__.startswith("weir.client.")
 
@@ -68,7 +68,7 @@ def _signature(name: str, owner: Any) -> Iterator[str]:
 
 
 def _parameters(signature: inspect.Signature) -> Iterator[str]:
-    """The parameters as they are written, with the star before those that are given by name."""
+    """The parameters as they are written, with a star before the keyword-only ones."""
     starred = False
     for one in signature.parameters.values():
         if one.name == "self":
@@ -90,5 +90,5 @@ def _type(annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    """An object that has no literal is not spelled out."""
+    """A default as it is written; `…` for an object that has no literal."""
     return "…" if repr(value).startswith("<") else repr(value)

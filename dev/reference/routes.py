@@ -1,4 +1,4 @@
-"""The page of all routes with curl and bodies, from the OpenAPI description."""
+"""The page of all routes with curl commands and bodies, generated from the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ export WEIR_TOKEN=$(cat .weir/admin.token)
 Generated from the OpenAPI description (`weir openapi`, or `/openapi.json` of a running API).
 """
 _TENANT = {"weir-organization", "weir-project", "weir-environment"}
-"""Headers that every route takes; they are told once, on the page of the API."""
+"""Headers that every route takes; the page of the API describes them once."""
 _DEEPEST = 4
 _SAMPLES = {"string": "…", "integer": 1, "number": 1.0, "boolean": True, "null": None}
 
@@ -113,7 +113,7 @@ def _answer(whole: Document, route: Document) -> tuple[str, object] | None:
 
 
 def _sample(whole: Document, schema: Document, *, depth: int = 0, required: bool = False) -> Any:
-    """A value of the schema; with `required`, of an object only the fields that it must have."""
+    """An example value of the schema; with `required`, objects have only their required fields."""
     found = _resolve(whole, schema)
     for known in ("example", "default", "const"):
         if found.get(known) is not None:

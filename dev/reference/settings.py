@@ -13,8 +13,8 @@ from weir.settings import PREFIX, Settings
 
 _INTRO = """# Settings
 
-Every setting is an environment variable. `weir config show` prints what holds on your machine and where it
-comes from. A value that is not allowed, or a name that does not exist, ends the command with one line that
+Every setting is an environment variable. `weir config show` prints the values on your machine and where they
+come from. A value that is not allowed, or a name that does not exist, ends the command with one line that
 says what to do.
 
 Generated from `weir.settings`.

@@ -31,7 +31,7 @@ _DELIMITER = "__"
 _OF_THE_LAUNCHER = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
 """Variables that the script `./weir` reads; they are not settings."""
 _RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
-"""Old name of a setting -> the new one, which the old one is answered with."""
+"""Old name of a setting -> its new name, which the error about the old one gives."""
 _LIMITS = Limits()
 _RETENTION = TierRetention()
 
@@ -77,7 +77,7 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreUrls:
-    """Where the three stores are, once that is decided."""
+    """Where the three stores are: at the URLs that are set, or in the embedded servers."""
 
     redis: str
     postgres: str
@@ -95,7 +95,8 @@ class EmbeddedSettings(SettingsSection):
 
     data_dir: Path = Field(default=Path(".weir"), description="folder in which the servers keep their data")
     redis_server: Path | None = Field(
-        default=None, description="a Redis or Valkey program; unset: the Valkey that comes as a wheel"
+        default=None,
+        description="path of a Redis or Valkey program; unset: the Valkey of the extra `embedded`",
     )
     redis_port: Port = Field(default=0, description="port of the embedded Redis; 0 picks a free one")
     postgres_port: Port = Field(default=0, description="port of the embedded PostgreSQL; 0 picks a free one")
@@ -105,63 +106,69 @@ class EmbeddedSettings(SettingsSection):
 
 
 class ApiSettings(SettingsSection):
-    """Where the API listens, and how much it takes."""
+    """Where the API listens, and how much it accepts."""
 
     host: str = Field(default="127.0.0.1", description="address that the API listens on")
     port: Port = Field(default=8420, description="port of the API; 0 picks a free one")
     max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = Field(
-        default=_LIMITS.max_body_bytes, description="a larger body is refused with 413"
+        default=_LIMITS.max_body_bytes,
+        description="largest body of a request; a larger one is refused with 413",
     )
     max_header_bytes: Annotated[int, Field(ge=8_192, le=1_048_576)] = Field(
         default=_LIMITS.max_header_bytes,
-        description="larger headers, or trailers and chunk extensions, are refused with 431",
+        description="bytes of a request's headers, and again of its trailers and chunk extensions; more: 431",
     )
     max_concurrency: Annotated[int, Field(ge=1)] = Field(
-        default=_LIMITS.max_concurrency, description="more requests at once are refused with 429"
+        default=_LIMITS.max_concurrency,
+        description="requests that a process answers at once; more are refused with 429",
     )
     max_polls: Annotated[int, Field(ge=1)] = Field(
-        default=_LIMITS.max_polls, description="more long polls at once are refused with 503"
+        default=_LIMITS.max_polls,
+        description="long polls that a process answers at once; more are refused with 503",
     )
     max_streams: Annotated[int, Field(ge=1)] = Field(
-        default=_LIMITS.max_streams, description="more streams of events at once are refused with 429"
+        default=_LIMITS.max_streams,
+        description="streams of events that a process serves at once; more are refused with 429",
     )
     max_streams_per_token: Annotated[int, Field(ge=1)] = Field(
         default=_LIMITS.max_streams_per_token,
-        description="more streams of the tokens of one scope are refused with 429",
+        description="streams that the tokens of one scope have at once; more are refused with 429",
     )
     header_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=_LIMITS.header_timeout_s,
-        description="headers that take longer to arrive are refused with 408",
+        description="seconds in which headers must arrive; slower ones are refused with 408",
     )
     body_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=_LIMITS.body_timeout_s, description="a body that takes longer to arrive is refused with 408"
+        default=_LIMITS.body_timeout_s,
+        description="seconds in which a body must arrive; a slower one is refused with 408",
     )
     send_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=_LIMITS.send_timeout_s, description="a client that reads nothing for this long is cut off"
+        default=_LIMITS.send_timeout_s,
+        description="seconds after which a client that reads nothing is cut off",
     )
     max_unfinished: Annotated[int, Field(ge=1)] = Field(
         default=_LIMITS.max_unfinished,
-        description="with more requests still arriving, the oldest of them are refused with 429",
+        description="requests that may be arriving at once; of more, the oldest are refused with 429",
     )
     max_unfinished_per_client: Annotated[int, Field(ge=1)] = Field(
         default=_LIMITS.max_unfinished_per_client,
-        description="the same for one client; raise it behind a proxy that does not buffer requests",
+        description="the same per client; raise it behind a proxy that does not buffer requests",
     )
     max_unfinished_bytes: Annotated[int, Field(ge=1_048_576)] = Field(
         default=_LIMITS.max_unfinished_bytes,
-        description="memory for requests that are still arriving; over it, the oldest are refused with 429",
+        description="bytes of requests that are still arriving; of more, the oldest are refused with 429",
     )
     token_fresh_s: Annotated[float, Field(ge=0)] = Field(
-        default=15.0, description="a revoked token ends within this time everywhere"
+        default=15.0, description="seconds within which a revoked token ends everywhere"
     )
     token_stale_s: Annotated[float, Field(ge=0)] = Field(
-        default=600.0, description="known tokens hold this long while PostgreSQL is away"
+        default=600.0, description="seconds for which known tokens stay valid while PostgreSQL is away"
     )
     postgres_connections: Annotated[int, Field(ge=2)] = Field(
         default=10, description="connections to PostgreSQL that the API may open"
     )
     min_free_disk_bytes: Annotated[int, Field(ge=0)] = Field(
-        default=67_108_864, description="with less free disk the process is not ready"
+        default=67_108_864, description="free bytes on the disk below which the process is not ready"
     )
     tls_certificate: Path | None = Field(
         default=None,
@@ -173,10 +180,10 @@ class ApiSettings(SettingsSection):
         description="addresses or subnets of proxies, as a JSON list; their X-Forwarded headers are believed",
     )
     metrics_token: SecretStr | None = Field(
-        default=None, description="token that sees every tenant in /metrics"
+        default=None, description="token with which /metrics shows every tenant"
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="least severity that is logged"
+        default="INFO", description="lowest severity that is logged"
     )
 
 
@@ -184,37 +191,43 @@ class PipelineSettings(SettingsSection):
     """How Spark moves events from the streams to the warehouse."""
 
     master: str | None = Field(
-        default=None, description="Spark master; unset: local, or the one that the job was submitted to"
+        default=None,
+        description="Spark master; unset: this machine, or the master that runs the submitted job",
     )
     memory: str = Field(default="1g", description="heap of the driver and of each executor")
     bundle: str | None = Field(
         default=None,
         description="path or URL of the archive for workers without Weir; `weir pipeline bundle` makes it",
     )
-    checkpoint: str | None = Field(default=None, description="unset: below the data directory")
-    archive: str | None = Field(default=None, description="unset: below the data directory")
+    checkpoint: str | None = Field(
+        default=None,
+        description="folder or URL of the pipeline's checkpoint; unset: below the data directory",
+    )
+    archive: str | None = Field(
+        default=None, description="folder or URL of the archive of events; unset: below the data directory"
+    )
     keep_archive_days: Annotated[int, Field(ge=0)] = Field(
         default=38,
-        description="days that the archive keeps events: a week longer than the minute tier; 0 keeps all",
+        description="days that the archive keeps events; 38 is a week more than the minute tier; 0 keeps all",
     )
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = Field(
-        default=500, description="least time between the starts of two batches"
+        default=500, description="least milliseconds between the starts of two batches"
     )
     max_events: Annotated[int, Field(ge=1_000)] = Field(
         default=400_000, description="about how many events one batch reads"
     )
     max_read_tasks: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Spark tasks that read one batch; 0: at most two per shard and one per core",
+        description="most Spark tasks that read one batch; 0: two per shard, but not more than one per core",
     )
     audit_period_s: Annotated[float, Field(ge=0)] = Field(
         default=600.0, description="seconds between two audits by a running pipeline; 0: never"
     )
     read_task_events: Annotated[int | None, Field(ge=100)] = Field(
-        default=None, description="events that are worth a read task; unset: what was measured on two cores"
+        default=None, description="events that are worth a read task; unset: the number measured on two cores"
     )
     metrics_port: Port | None = Field(
-        default=None, description="port of the pipeline's own /metrics; unset: none"
+        default=None, description="port on which the pipeline answers /metrics; unset: it does not"
     )
     metrics: str | None = Field(
         default=None, description="further metrics as `module:definitions`, several separated by commas"
@@ -222,16 +235,16 @@ class PipelineSettings(SettingsSection):
 
 
 class WarehouseSettings(SettingsSection):
-    """How long the tiers keep their rows; charts choose their tier by it, the pipeline deletes by it."""
+    """How long the tiers keep their rows: charts choose their tier by it, and the pipeline deletes by it."""
 
     keep_5s_days: Annotated[int, Field(ge=1)] = Field(
-        default=_RETENTION.fine_days, description="days that the tier of 5 s keeps its rows"
+        default=_RETENTION.fine_days, description="days for which the tier of 5 s keeps its rows"
     )
     keep_1m_days: Annotated[int, Field(ge=1)] = Field(
-        default=_RETENTION.minute_days, description="days that the tier of 1 minute keeps its rows"
+        default=_RETENTION.minute_days, description="days for which the tier of 1 minute keeps its rows"
     )
     keep_1h_days: Annotated[int, Field(ge=1)] = Field(
-        default=_RETENTION.hour_days, description="days that the tier of 1 hour keeps its rows"
+        default=_RETENTION.hour_days, description="days for which the tier of 1 hour keeps its rows"
     )
 
     @property
@@ -249,13 +262,14 @@ class LoadSettings(SettingsSection):
     )
     push_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
         default=DEFAULT_THRESHOLD.utilization,
-        description="share of the limit in use above which pushes are queued",
+        description="pushes are queued as operations while more than this share of the limit is in use",
     )
     push_queue_depth: Annotated[int, Field(ge=1)] = Field(
-        default=DEFAULT_THRESHOLD.depth, description="with more operations queued, pushes are rejected"
+        default=DEFAULT_THRESHOLD.depth,
+        description="pushes are rejected while more operations than this are queued",
     )
     initial_limit: Annotated[int, Field(ge=1)] = Field(
-        default=INITIAL_LIMIT, description="operations that run at once after the start"
+        default=INITIAL_LIMIT, description="the limit after the start: requests that use the broker at once"
     )
     min_limit: Annotated[int, Field(ge=1)] = Field(
         default=MIN_LIMIT, description="the limit is never lowered below this"
@@ -268,10 +282,10 @@ class LoadSettings(SettingsSection):
         description="the limit is lowered while calls to the broker take longer than this",
     )
     postgres_connections: Annotated[int, Field(ge=3)] = Field(
-        default=6, description="connections that are reserved for the operation queue"
+        default=6, description="connections to PostgreSQL that are reserved for operations"
     )
     postgres_wait_s: Annotated[float, Field(gt=0)] = Field(
-        default=0.5, description="how long the operation queue waits for one of its connections"
+        default=0.5, description="seconds to wait for one of the connections that operations have"
     )
 
 
@@ -279,16 +293,16 @@ class DeadLetterSettings(SettingsSection):
     """How the counts of dead letters are audited, and how long letters and lineage are kept."""
 
     audit_interval_s: Annotated[float, Field(ge=1)] = Field(
-        default=600.0, description="seconds between two audits of the counts"
+        default=600.0, description="seconds between two audits of the counts of dead letters"
     )
     audit_max_letters: Annotated[int, Field(ge=1)] = Field(
         default=5_000_000, description="about how many dead letters one audit counts again"
     )
     keep_replayed_days: Annotated[float, Field(gt=0)] = Field(
-        default=30.0, description="days that redriven letters are kept as lineage"
+        default=30.0, description="days for which redriven dead letters are kept, for the lineage of messages"
     )
     retention_interval_s: Annotated[float, Field(ge=1)] = Field(
-        default=60.0, description="how often dead letters that are too old are deleted"
+        default=60.0, description="seconds between two deletions of dead letters that are too old"
     )
 
 
@@ -300,13 +314,14 @@ class WorkerSettings(SettingsSection):
         default=10, description="messages that a worker process works on at once"
     )
     prefetch: Annotated[int, Field(ge=0, le=1_000)] | None = Field(
-        default=None, description="messages that are fetched ahead; unset: as many as handlers do in 50 ms"
+        default=None,
+        description="messages that are claimed ahead; unset: as many as handlers finish in 50 ms",
     )
     processes: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1, description="worker processes that `weir worker` keeps running"
     )
     drain_s: Annotated[float, Field(gt=0, le=300)] = Field(
-        default=25.0, description="how long handlers may finish after SIGTERM"
+        default=25.0, description="seconds that handlers have to finish after SIGTERM"
     )
     allowed_subnets: tuple[str, ...] = Field(
         default=(), description="private subnets that outbound requests may reach, as a JSON list"
@@ -327,7 +342,7 @@ class AlertSettings(SettingsSection):
         default=30.0, description="seconds between two evaluations of the rules"
     )
     timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
-        default=15.0, description="time limit of one attempt to send a notification"
+        default=15.0, description="seconds that one attempt to send a notification may take"
     )
     link: str = Field(default="", description="address of the dashboard that notifications link to")
     allow_apprise: bool = Field(
@@ -343,24 +358,30 @@ class Settings(BaseSettings):
     )
 
     url: ApiUrl | None = Field(
-        default=None, description="the API that commands ask; unset: the one that serves the data directory"
+        default=None, description="address of the API that commands ask; unset: that of the data directory"
     )
     token: SecretStr | None = Field(
-        default=None, description="the token that commands send; unset: the operator's of the data directory"
+        default=None,
+        description="token that commands send; unset: the operator's token in the data directory",
     )
     redis_url: RedisUrl | None = Field(
-        default=None, description="unset: embedded; `redis+cluster://` names a node of a cluster"
+        default=None,
+        description="address of Redis; `redis+cluster://` names a node of a cluster; unset: the embedded one",
     )
-    postgres_url: PostgresUrl | None = Field(default=None, description="unset: embedded")
-    clickhouse_url: ClickHouseUrl | None = Field(default=None, description="unset: embedded")
+    postgres_url: PostgresUrl | None = Field(
+        default=None, description="address of PostgreSQL; unset: the embedded one"
+    )
+    clickhouse_url: ClickHouseUrl | None = Field(
+        default=None, description="address of ClickHouse; unset: the embedded one"
+    )
     durable: bool = Field(
         default=False, description="write messages to disk before the reply, not within a second after it"
     )
     shards: Annotated[int, Field(ge=1, le=4_096)] = Field(
-        default=4, description="shards of Redis; fixed once there are messages"
+        default=4, description="number of shards of Redis; it cannot change once there are messages"
     )
     trace_url: TraceUrl | None = Field(
-        default=None, description="page of a trace, with `{trace_id}` in it; pages of messages link to it"
+        default=None, description="address of a trace's page, with `{trace_id}`; pages of messages link to it"
     )
     embedded: EmbeddedSettings = EmbeddedSettings()
     pipeline: PipelineSettings = PipelineSettings()
@@ -373,7 +394,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """The settings of this process; anything wrong with them is one line that says what to do."""
+    """The settings of this process. An error about them is one line that says what to do."""
     _refuse_unknown(os.environ)
     try:
         return Settings(**overrides)
@@ -401,7 +422,7 @@ def describe(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _shown(value: Any) -> str:
-    """The value as text that may be shown. Its type says what is secret; its name does not."""
+    """The value as text that may be shown. The type of a setting, not its name, makes it secret."""
     if value is None:
         return ""
     return MASK if isinstance(value, SecretStr) else masked_url(str(value))
@@ -436,7 +457,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _not_a_list(environment: Mapping[str, str]) -> str:
-    """Which list cannot be read; the library only names its section."""
+    """The error about a list that cannot be read; the library names only the section of the list."""
     given = {name.upper(): value for name, value in environment.items()}
     for variable, default in _flat(Settings.model_construct()):
         if isinstance(default, tuple) and not _is_json(given.get(variable, "[]")):

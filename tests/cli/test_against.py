@@ -44,7 +44,7 @@ def test_two_revisions_run_in_turns(checkout: Path) -> None:
 
 
 def test_an_unknown_revision_is_named(checkout: Path) -> None:
-    with pytest.raises(Misconfigured, match="no revision"):
+    with pytest.raises(Misconfigured, match="not a revision"):
         compare("broker", revision="nowhere", pairs=1, root=checkout)
 
 

@@ -57,7 +57,7 @@ async def test_a_schedule_is_made_changed_and_removed(page: Page, site: Site) ->
     await page.get_by_role("button", name="Change…").click()
     dialog = page.get_by_role("dialog", name="Change schedule")
     await expect(dialog.get_by_label("Payload")).to_have_value(json.dumps({"kind": "daily"}, indent=2))
-    await dialog.get_by_label("It goes out").select_option("interval")
+    await dialog.get_by_label("It pushes").select_option("interval")
     await dialog.get_by_label("Every").fill("90")
     await dialog.get_by_role("button", name="Save").click()
     said = page.get_by_role("region", name="What it says", exact=True)

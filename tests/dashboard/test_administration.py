@@ -95,7 +95,7 @@ async def test_an_alert_channel_is_made_tested_and_removed(page: Page, site: Sit
     await expect(page.locator(".toast.good")).to_contain_text("The test arrived at ops")
     await row.get_by_role("button", name="Remove…").click()
     await page.get_by_role("dialog").get_by_role("button", name="Remove it").click()
-    await expect(channels).to_contain_text("Nobody is told yet")
+    await expect(channels).to_contain_text("No channel yet")
 
 
 async def test_a_silence_is_made_and_ended(page: Page, site: Site) -> None:
@@ -201,4 +201,4 @@ async def test_an_environment_is_made_from_the_list_of_them(page: Page, site: Si
     await dialog.get_by_role("button", name="Make it").click()
     await page.wait_for_url("**/shop/staging")
     await expect(page.get_by_role("heading", level=1)).to_have_text("staging")
-    await expect(page.get_by_text("No queue yet. Say what one is")).to_be_visible()
+    await expect(page.get_by_text("No queue yet. Create one")).to_be_visible()

@@ -25,7 +25,7 @@ async def test_the_overview_says_in_one_sentence_how_the_environment_is(page: Pa
         page.get_by_role("region", name="Queues", exact=True).get_by_role("link", name="orders")
     ).to_be_visible()
     await expect(page.get_by_role("row", name="orders")).to_contain_text("3")
-    await expect(page.get_by_label("Health")).to_contain_text("All queues flow")
+    await expect(page.get_by_label("Health")).to_contain_text("All queues keep up")
 
 
 async def test_queues_can_be_searched_and_sorted_and_the_address_keeps_it(page: Page, world: World) -> None:
@@ -290,4 +290,4 @@ async def test_the_page_of_specs_says_which_webhook_has_no_secret(page: Page, si
     webhooks = page.get_by_role("region", name="Webhooks", exact=True)
     row = webhooks.get_by_role("row", name="Paid")
     await expect(row).to_contain_text("stripe")
-    await expect(row).to_contain_text("not set everything is refused; set NOT_SET_HERE")
+    await expect(row).to_contain_text("not set every request is refused; set NOT_SET_HERE")

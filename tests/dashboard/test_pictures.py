@@ -77,7 +77,7 @@ async def test_the_wall_says_in_one_look_how_it_is(
     async with opened(browser, viewport={"width": width, "height": 900}) as page:
         await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
         await page.get_by_role("link", name="Wall page").click()
-        await expect(page.get_by_role("status").first).to_have_text("All queues flow.")
+        await expect(page.get_by_role("status").first).to_have_text("All queues keep up.")
         await expect(page.get_by_role("list", name="Queues")).to_contain_text("orders")
         await expect(page.get_by_role("navigation")).to_have_count(0)
         assert await page.evaluate("document.documentElement.scrollWidth") <= width

@@ -60,7 +60,7 @@ async def test_doctor_says_it_once(redis_url: str, postgres_url: str, clickhouse
     report = await checkup(settings)
     (said,) = [problem for problem in report["problems"] if "PostgreSQL" in problem]
     assert said.startswith("postgres: PostgreSQL refuses the user or password")
-    assert "webhooks: not looked at before PostgreSQL is ready" in report["notes"]
+    assert "webhooks: not checked, because PostgreSQL is not ready" in report["notes"]
 
 
 async def test_no_process_starts_with_a_wrong_password_of_redis(

@@ -1,4 +1,4 @@
-"""`weir alert-channel`: where alerts are told, and whether that works."""
+"""`weir alert-channel`: where alerts are sent, and whether that works."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from weir.cli.output import Columns, print_items, print_json
 from weir.cli.tables import long_column
 from weir.errors import InvalidInput, NotFound, Unavailable
 
-app = typer.Typer(no_args_is_help=True, help="Alert channels: where alerts are told, and whether that works.")
+app = typer.Typer(no_args_is_help=True, help="Alert channels: where alerts are sent, and whether that works.")
 
 _TEST_S = 30.0
 _LOOK_S = 0.3
 _SETTLED = ("delivered", "failed")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the alert channel.")]
-KindArgument = Annotated[ChannelKind, typer.Argument(help="How alerts are told.")]
+KindArgument = Annotated[ChannelKind, typer.Argument(help="How the channel sends alerts.")]
 
 
 def _configuration(
@@ -35,7 +35,9 @@ def _configuration(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Mail server.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the mail server.")] = None,
-    tls: Annotated[Tls | None, typer.Option(help="How the mail server is spoken to.")] = None,
+    tls: Annotated[
+        Tls | None, typer.Option(help="How the connection to the mail server is encrypted.")
+    ] = None,
     sender: Annotated[str | None, typer.Option("--from", help="Sender of the mails.")] = None,
     to: Annotated[
         list[str] | None, typer.Option(help="Recipient of the mails; repeat it for several.")
@@ -45,7 +47,7 @@ def _configuration(
         str | None, typer.Option(help="Password at the mail server; `-` asks for it without showing it.")
     ] = None,
 ) -> dict[str, Any]:
-    """What the options say; the API knows what each kind of channel needs."""
+    """The configuration that the options give. The API checks what each kind of channel needs."""
     options = {
         "url": url,
         "secrets": [_ask_secret(one, "Secret") for one in secret] if secret else None,
@@ -61,7 +63,7 @@ def _configuration(
 
 
 def _ask_secret(text: str, what: str) -> str:
-    """A secret as it was given, or as a person types it: a command line can be seen by others."""
+    """The secret as it was given. For `-`, a person types it, because others can see a command line."""
     return str(typer.prompt(what, hide_input=True, err=True)) if text == "-" else text
 
 
@@ -134,7 +136,7 @@ def send_test(scope: ApiScope, name: NameArgument, as_json: JsonOption = False) 
 
 
 async def _wait_for_attempt(api: ApiSession, notification_id: str) -> dict[str, Any]:
-    """The notification once it was delivered or tried; the servers carry it."""
+    """Wait until the servers delivered the notification, or tried to, and return it."""
     deadline = time.monotonic() + _TEST_S
     while time.monotonic() < deadline:
         for entry in (await api.get("alert-notifications"))["items"]:

@@ -1,4 +1,4 @@
-"""`weir alert-notification`: what was told through which channel."""
+"""`weir alert-notification`: what was sent through which alert channel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 
-_HELP = "Alert notifications: what was told through which channel, with every attempt."
+_HELP = "Alert notifications: what was sent through which alert channel, with every attempt."
 app = typer.Typer(no_args_is_help=True, help=_HELP)
 
 
 @app.callback()
 def alert_notification() -> None:
-    """Alert notifications: what was told through which channel, with every attempt."""
+    """Alert notifications: what was sent through which alert channel, with every attempt."""
 
 
 @app.command("list")
 @about_environment
 def list_notifications(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """List the notifications of an environment, newest first."""

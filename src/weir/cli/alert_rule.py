@@ -1,4 +1,4 @@
-"""`weir alert-rule`: which metric is watched, when it raises an alert, and who is told."""
+"""`weir alert-rule`: which metric a rule watches, when it raises an alert, and whom it notifies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _OPERATORS = "`>`, `>=`, `<` or `<=`; or `gt`, `gte`, `lt`, `lte`, which need no
 def _options(
     queue: Annotated[
         str | None,
-        typer.Option(help="Queue that is watched; left out or empty: every queue, each on its own."),
+        typer.Option(
+            help="Queue that is watched; empty, or not given for a new rule: every queue by itself."
+        ),
     ] = None,
     window: Annotated[
         str | None, typer.Option(help="How long a breach must last, such as `30s`, `5m` or `2h`.")
@@ -31,15 +33,18 @@ def _options(
         str | None, typer.Option(help="Least time between two alerts of the rule, such as `15m`.")
     ] = None,
     clear: Annotated[
-        float | None, typer.Option(help="Value that counts as calm again, for hysteresis.")
+        float | None,
+        typer.Option(help="Value at which the metric counts as calm again, instead of the threshold."),
     ] = None,
     channel: Annotated[
         list[str] | None,
-        typer.Option(help="Alert channel that is told; repeat it for several, empty for none."),
+        typer.Option(help="Alert channel to notify; repeat it for several, empty for none."),
     ] = None,
     auto_resolve: Annotated[
         bool | None,
-        typer.Option("--auto-resolve/--no-auto-resolve", help="Whether calm resolves alerts by itself."),
+        typer.Option(
+            "--auto-resolve/--no-auto-resolve", help="Whether an alert is resolved once its metric is calm."
+        ),
     ] = None,
     enabled: Annotated[
         bool | None, typer.Option("--enabled/--disabled", help="Whether the rule is evaluated.")
@@ -69,7 +74,7 @@ def list_rules(scope: ApiScope, as_json: JsonOption = False) -> None:
 @app.command()
 @about_environment
 def show(scope: ApiScope, rule: RuleArgument, as_json: JsonOption = False) -> None:
-    """Show everything that one rule says."""
+    """Show all fields of one rule."""
     print_fields(ask_api(scope, lambda api: _find(api, rule)), as_json=as_json)
 
 
@@ -104,7 +109,7 @@ def change(
     threshold: Annotated[float | None, typer.Option(help="Value that the metric is compared with.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change what a rule says; options that are left out stay as they are."""
+    """Change a rule; options that are left out stay as they are."""
     new = {**given(name=name, metric=metric, operator=operator, threshold=threshold), **options}
 
     async def alter(api: ApiSession) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def change(
 @app.command()
 @about_environment
 def delete(scope: ApiScope, rule: RuleArgument) -> None:
-    """Delete a rule; its open alerts are resolved, and their channels are told."""
+    """Delete a rule; its open alerts are resolved, and their channels are notified."""
 
     async def remove(api: ApiSession) -> None:
         await api.delete("alert-rules", (await _find(api, rule))["id"])
@@ -130,7 +135,7 @@ _SET_BY_WEIR = frozenset({"id", "condition", "origin", "created_at_ms", "updated
 
 
 async def _find(api: ApiSession, rule: str) -> dict[str, Any]:
-    """A rule by its id or its name, which is unique too."""
+    """Find a rule by its id or its name; both are unique."""
     for found in (await api.get("alert-rules"))["items"]:
         if rule in (found["id"], found["name"]):
             return dict(found)

@@ -1,4 +1,4 @@
-"""`weir alert-silence`: times in which nobody is told about alerts."""
+"""`weir alert-silence`: times in which no notifications are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.cli.output import print_items, print_result
 from weir.model.durations import duration_ms
 
 app = typer.Typer(
-    no_args_is_help=True, help="Alert silences: times in which alerts are recorded, and nobody is told."
+    no_args_is_help=True, help="Alert silences: times in which alerts are recorded, but not sent."
 )
 
 
@@ -37,7 +37,7 @@ def create(
     comment: Annotated[str, typer.Option(help="Reason for the silence, which others see.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell nobody for a while; alerts that outlast the silence are told at its end. Prints its id."""
+    """Send no notifications for a while; alerts that outlast it are sent at its end. Prints its id."""
     body = {"for_ms": duration_ms(lasting), "rule_name": rule, "queue": queue, "comment": comment}
     made = ask_api(scope, lambda api: api.post("alert-silences", body=body))
     print_result(made, made["id"], as_json=as_json)

@@ -1,4 +1,4 @@
-"""The columns of alerts, rules and silences: units in words, each number beside the text of its moment."""
+"""The columns of alerts, rules and silences, with values and units as people write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _now(alert: Document) -> str:
 
 
 def _reason(alert: Document) -> str:
-    """The reason is that of the moment of firing, and so is the number in it."""
+    """The reason and the value at the moment when the alert fired."""
     at = shown_time(alert["fired_at_ms"])
     return f"{alert['metric_words']} {alert['fired_value_text']} on {at}: {alert['summary']}"
 

@@ -9,7 +9,7 @@ _TOUCH_S = 5.0
 
 
 async def keep_fresh(file: Path) -> None:
-    """Touch a file while the event loop turns, and remove it at the end."""
+    """Touch a file every 5 s while the event loop runs, and remove it at the end."""
     try:
         while True:
             await asyncio.to_thread(file.touch)

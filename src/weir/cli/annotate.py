@@ -19,7 +19,7 @@ def annotate(
     scope: ApiScope,
     text: Annotated[str, typer.Argument(help="What happened, in one line, such as `v42 out`.")],
     at_ms: Annotated[
-        int | None, typer.Option(min=0, help="When it was, in milliseconds since 1970; left out: now.")
+        int | None, typer.Option(min=0, help="When it happened, in milliseconds since 1970; left out: now.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

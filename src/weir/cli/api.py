@@ -22,7 +22,7 @@ from weir.settings import Settings
 
 Result = TypeVar("Result")
 _HEADER = re.compile(r"the header `Weir-(\w+)`", re.IGNORECASE)
-"""How the API names a choice for which commands have an option."""
+"""An error of the API names a header; the command shows its own option of that name instead."""
 _TIMEOUT_S = 30.0
 _READ_TRIES = 3
 """Reads are repeated when the API is busy; changes are not, because a person sees the error and decides."""
@@ -30,7 +30,7 @@ _READ_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiScope:
-    """Which API to ask, and about whom; a name that is left out is the token's own."""
+    """Which API to ask, and about which environment; a name that is left out comes from the token."""
 
     settings: Settings
     organization: str | None = None
@@ -47,7 +47,7 @@ class RefusedByApi(WeirError):
 
 
 class ApiSession:
-    """Requests of one command. Answers are JSON documents; errors are those of the tree."""
+    """The requests of one command. Answers are JSON documents, and errors are `WeirError`s."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -144,7 +144,7 @@ def ask_api(
     *,
     doing: str | None = "waiting for the API",
 ) -> Result:
-    """Run a command's work with a session; Ctrl-C ends it early. Work that tells itself has no `doing`."""
+    """Run a command's work with a session; Ctrl-C ends it early. `doing` is None if it shows its progress."""
 
     async def run() -> Result:
         async with api_session(scope) as session:
@@ -154,10 +154,10 @@ def ask_api(
 
 
 def _address(settings: Settings) -> tuple[str, str, str | None]:
-    """Where the API is, the token, and the name of whatever is not named.
+    """Where the API is, the token, and the name for each level of the tenant that the command leaves out.
 
-    A token of one's own may fix its environment. The operator's of the data directory fixes nothing, and
-    there the environment is `default` unless the command says otherwise.
+    A token that the user set may fix its environment. The operator's token of the data directory fixes
+    nothing, so that with it organization, project and environment are `default` unless they are given.
     """
     folder = settings.embedded.data_dir
     url = settings.url or find_address(folder)

@@ -23,10 +23,10 @@ def audit() -> None:
 @about_environment
 def list_changes(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List the changes that were asked for, newest first; the names of a tenant narrow them down."""
+    """List the requested changes, newest first; `-o`, `-p` and `-e` select those of a tenant."""
     names = {
         "organization": scope.organization,
         "project": scope.project,

@@ -1,4 +1,4 @@
-"""Bulk actions of the servers as commands see them: begun, followed with a progress bar, told in one line."""
+"""Begins bulk actions, which the servers run; follows them with a progress bar, and prints what they did."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def begin_action(
 
     action: BulkActionDocument | None = ask_api(scope, work, doing=None)
     if action is None:
-        typer.echo("stopped looking; the servers go on with it, see `weir dlq task list`", err=True)
+        typer.echo("stopped watching; the servers go on with the task, see `weir dlq task list`", err=True)
         raise typer.Exit(130)
     if as_json:
         print_json(action)
@@ -55,7 +55,7 @@ def summary_of(action: BulkActionDocument) -> str:
 
 
 async def _follow(api: ApiSession, action: BulkActionDocument, *, quiet: bool) -> BulkActionDocument:
-    """Look at the action until it is over or paused, and draw how far it is; the servers do the work."""
+    """Look at the action until it is over or paused, and draw how far it is."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
         bar = progress.add_task(action["kind"], total=action["expected"])

@@ -19,7 +19,7 @@ Name = Annotated[str | None, typer.Option(help="Name that people call the channe
 Consumers = Annotated[
     list[str] | None,
     typer.Option(
-        "--consumer", "-c", help="Consumer as ID=QUEUE; repeat it for several. Those left out are removed."
+        "--consumer", "-c", help="Consumer as ID=QUEUE; repeat it for several. All others are removed."
     ),
 ]
 
@@ -67,7 +67,7 @@ def token(
         str | None, typer.Argument(help="Consumer that the token is for; left out: the channel.")
     ] = None,
 ) -> None:
-    """Make a fresh token for a channel or a consumer, shown this once; the old one ends at once."""
+    """Make a new token for a channel or a consumer, and show it once; the old one ends at once."""
     path = ("channels", channel_id, *(() if consumer_id is None else ("consumers", consumer_id)), "tokens")
 
     async def renew(api: ApiSession) -> Any:
@@ -77,7 +77,7 @@ def token(
 
 
 def _row_per_consumer(channels: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """A channel without consumers has one row, too."""
+    """One row per consumer; a channel without consumers has one row, too."""
     none = {"id": "", "queue": ""}
     return [
         {"id": channel["id"], "name": channel["name"], "consumer": one["id"], "queue": one["queue"]}

@@ -1,4 +1,4 @@
-"""`weir config`: what is set, to what, and by whom."""
+"""`weir config`: every setting with its value, and where the value comes from."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ def session_of(address: ApiAddress) -> ApiSession:
 
 
 async def plan_over_http(api: ApiSession, app: App) -> Plan:
-    """What declaring an app would change."""
+    """Ask what declaring an app would change."""
     return plan_of(await api.post("apps", app.name, "plan", body=_body(app)))
 
 
 async def declare_over_http(api: ApiSession, app: App) -> None:
-    """Declare an app; without the right to, say what differs, and go on if its queues are there."""
+    """Declare an app. Without the right to, print the differences, and fail only if queues are missing."""
     try:
         found = plan_of(await api.put("apps", app.name, body=_body(app)))
     except RefusedByApi as error:
@@ -54,7 +54,7 @@ async def declare_over_http(api: ApiSession, app: App) -> None:
 async def declare_in_stores(
     database: Database, broker: Broker, settings: Settings, environment: EnvironmentRef, app: App
 ) -> None:
-    """The same for a worker that has the stores."""
+    """Declare an app from a worker that is connected to the stores."""
     register = open_apps(database, open_specs(database, broker, settings.worker))
     try:
         found = await register.declare(environment, app.spec(), actor="worker")

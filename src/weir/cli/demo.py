@@ -21,17 +21,17 @@ _NOT_READY = {"ok": False, "problem": "stopped before it was ready"}
 @app.command()
 def demo(
     for_s: Annotated[
-        float | None, typer.Option("--for", min=0, help="End by itself after so many seconds of full charts.")
+        float | None, typer.Option("--for", min=0, help="End after this many seconds with full charts.")
     ] = None,
     speed: Annotated[
-        float, typer.Option(min=0.01, max=100, help="Send so many times the usual traffic.")
+        float, typer.Option(min=0.01, max=100, help="Send this many times the usual traffic.")
     ] = 1.0,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", help="Folder in which the demo keeps its data.")
     ] = _DATA_DIR,
     as_json: JsonOption = False,
 ) -> None:
-    """Start everything, send traffic, say where to look; Ctrl-C leaves no process behind."""
+    """Start everything, send traffic, and print where to look; Ctrl-C stops every process."""
     require_extras("embedded", "spark")
     from weir.api.logs import configure_logs
     from weir.demo.run import DemoOptions, run_demo

@@ -24,7 +24,7 @@ app.add_typer(task_app, name="task")
 group_app = typer.Typer(no_args_is_help=True)
 app.add_typer(group_app, name="group")
 
-QueueArgument = Annotated[str, typer.Argument(help="Name of the queue in which it died.")]
+QueueArgument = Annotated[str, typer.Argument(help="Name of the queue in which the message died.")]
 DeadLetterId = Annotated[str, typer.Argument(help="Id of the dead letter, as `weir dlq list` shows it.")]
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def list_dead_letters(
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List the dead letters of a queue, those that were enqueued last first."""
+    """List the dead letters of a queue, the last enqueued first."""
     query = {"queue": queue, "fingerprint": fingerprint, "limit": limit}
     found = ask_api(scope, lambda api: api.get("dlq", "letters", **query))["items"]
     columns: Columns = {
@@ -69,7 +69,7 @@ def list_dead_letters(
 @app.command()
 @about_environment
 def show(scope: ApiScope, queue: QueueArgument, letter_id: DeadLetterId, as_json: JsonOption = False) -> None:
-    """Show one dead letter whole, with what became of it."""
+    """Show one dead letter with its payload, and whether it was redriven."""
     found = ask_api(scope, lambda api: api.get("dlq", "letters", letter_id, queue=queue))
     print_fields(found, as_json=as_json)
 
@@ -121,7 +121,7 @@ def check(
     scope: ApiScope,
     warn: Annotated[int, typer.Option(min=0, help="More dead letters than this are a warning.")],
     crit: Annotated[int, typer.Option(min=0, help="More dead letters than this are critical.")],
-    queue: Annotated[str | None, typer.Option(help="Look only at this queue; left out: at each.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Check only this queue; left out: every queue.")] = None,
 ) -> None:
     """A Nagios check: exit status 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN), and performance data."""
     try:
@@ -139,7 +139,7 @@ def check(
 @app.command()
 @about_token
 def audit(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """Recount every consumer now, repair what differs, and print the drift; exit status 1 if any."""
+    """Recount every consumer's dead letters, repair wrong counts, print the drift; exit status 1 if any."""
     found = ask_api(scope, lambda api: api.post("dlq", "audit"))
     if as_json:
         print_json(found)
@@ -155,7 +155,7 @@ def analyse(
     partitions: Annotated[
         int, typer.Option(min=1, max=10_000, help="Parts of the table that are read side by side.")
     ] = 8,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most so many groups.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most this many groups.")] = 20,
     output: Annotated[
         Path | None, typer.Option(help="Folder to which all groups are written as Parquet.")
     ] = None,
@@ -163,8 +163,8 @@ def analyse(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Regroup the whole table in Spark and show the trends, for tables too large for one query."""
-    # Loads Spark, which the other commands do without.
+    """Group all dead letters again in Spark and show the trends, for tables too large for one query."""
+    # Imported here, because it loads Spark, which the other commands do not need.
     from weir.serve.deadletters import analyse_dead_letters
 
     with telling("grouping dead letters in Spark"):

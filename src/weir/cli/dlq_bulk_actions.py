@@ -1,4 +1,4 @@
-"""`weir dlq redrive` and its kin: begin bulk actions, follow them with a progress bar, pause and resume."""
+"""`weir dlq redrive`, `purge` and `task`: begin, follow, pause, resume and cancel bulk actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
 from weir.errors import InvalidInput
 
-task_app = typer.Typer(no_args_is_help=True, help="Redrives, purges and cancellations, and how far they are.")
+task_app = typer.Typer(
+    no_args_is_help=True, help="Redrives, purges and cancellations: how far they are; pause, resume, cancel."
+)
 
 ActionId = Annotated[
     str, typer.Argument(metavar="TASK_ID", help="Id of the task, as `weir dlq task list` shows it.")
@@ -49,25 +51,31 @@ class BulkActionOptions:
 
 
 def _read_options(
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Take only this queue.")] = None,
-    fingerprint: Annotated[str | None, typer.Option(help="Take only this group of errors.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="Take only dead letters of this queue.")
+    ] = None,
+    fingerprint: Annotated[str | None, typer.Option(help="Take only dead letters of this group.")] = None,
     where: Annotated[
-        str | None, typer.Option(help="CEL over a dead letter, such as `payload.amount > 100`.")
+        str | None,
+        typer.Option(help="Take only matches of this CEL expression, such as `payload.amount > 100`."),
     ] = None,
     reason: Annotated[
-        str | None, typer.Option(help="Why it died: attempts, rejected, expired or lapsed.")
+        str | None,
+        typer.Option(help="Take only this reason of death: attempts, rejected, expired or lapsed."),
     ] = None,
     died_from: Annotated[
-        int | None, typer.Option(help="Died at or after this, in ms since the epoch.")
+        int | None, typer.Option(help="Take only deaths at or after this time, in milliseconds since 1970.")
     ] = None,
     died_to: Annotated[
-        int | None, typer.Option(help="Died at or before this, in ms since the epoch.")
+        int | None, typer.Option(help="Take only deaths at or before this time, in milliseconds since 1970.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
-    rate: Annotated[float | None, typer.Option(help="Take at most so many per second.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the matches, and change nothing.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option(help="Take at most this many per second.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
+        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
     ] = False,
     as_json: JsonOption = False,
 ) -> BulkActionOptions:
@@ -94,12 +102,16 @@ def _read_options(
 def redrive(
     scope: ApiScope,
     options: BulkActionOptions,
-    canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
+    canary: Annotated[
+        int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
+    ] = 0,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die again.")] = 0.0,
-    patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
+    patch: Annotated[
+        str | None, typer.Option(help="CEL expression whose result is merged into each payload.")
+    ] = None,
     letter_id: Annotated[
         str | None,
-        typer.Option("--id", help="Send this one back at once, and print the id of the new message."),
+        typer.Option("--id", help="Send only this dead letter back, and print the id of the new message."),
     ] = None,
 ) -> None:
     """Send dead letters back to their queues."""
@@ -118,7 +130,7 @@ def purge(
     scope: ApiScope,
     options: BulkActionOptions,
     everything: Annotated[
-        bool, typer.Option("--include-unexhausted", help="Delete also those with attempts left.")
+        bool, typer.Option("--include-unexhausted", help="Delete also dead letters with attempts left.")
     ] = False,
 ) -> None:
     """Delete dead letters for good."""
@@ -152,21 +164,21 @@ def show(scope: ApiScope, action_id: ActionId, as_json: JsonOption = False) -> N
 @task_app.command()
 @about_environment
 def pause(scope: ApiScope, action_id: ActionId) -> None:
-    """Hold a redrive, purge or cancellation; what it did stays done."""
+    """Pause a redrive, purge or cancellation; its changes so far stay."""
     _change(scope, "pause", action_id)
 
 
 @task_app.command()
 @about_environment
 def resume(scope: ApiScope, action_id: ActionId) -> None:
-    """Go on with a redrive, purge or cancellation where it was."""
+    """Continue a redrive, purge or cancellation where it was paused."""
     _change(scope, "resume", action_id)
 
 
 @task_app.command()
 @about_environment
 def cancel(scope: ApiScope, action_id: ActionId) -> None:
-    """End a redrive, purge or cancellation; what it did stays done."""
+    """End a redrive, purge or cancellation; its changes so far stay."""
     _change(scope, "cancel", action_id)
 
 

@@ -1,4 +1,4 @@
-"""`weir doctor`: what runs, how it is, and what is misconfigured."""
+"""`weir doctor`: which servers run, whether they are well, and what is misconfigured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def doctor(
     settings = settings_with(data_dir)
     if repair_redis:
         _repair(settings)
-    logging.disable()  # What is wrong stands in the report; drivers say it again and again.
+    logging.disable()  # The report names each problem once; drivers would log it again and again.
     report = run_until_done(checkup(settings), doing="looking at the servers")
     if report is None:
         raise typer.Exit(130)

@@ -1,4 +1,4 @@
-"""`weir endpoint`: receivers that asked for no more, and letting them receive again."""
+"""`weir endpoint`: endpoints that answered 410 and get no more deliveries, and how to enable them again."""
 
 from __future__ import annotations
 

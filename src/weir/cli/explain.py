@@ -1,4 +1,4 @@
-"""`weir explain QUEUE`: why it is backed up, what shows it, and whether it will drain in time."""
+"""`weir explain QUEUE`: why a queue is backed up, the evidence, and whether it will drain in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.cli.output import print_result
 
 app = typer.Typer()
 
-# Names of figures are shorter than this; error texts need not be.
+# Names of figures are shorter than this; error texts may be longer.
 _WIDEST = 40
 
 
@@ -24,12 +24,12 @@ def explain(
     recent: Annotated[
         str,
         typer.Option(
-            help="What counts as recent, `15s` to `15m`; the usual is the six times as long before."
+            help="How long `recent` is, `15s` to `15m`; it is compared with the six times as long before."
         ),
     ] = "5m",
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a queue is as it is, with the evidence, and where it is heading."""
+    """Say why a queue is backed up or not, with the evidence and the outlook."""
     found = ask_api(scope, lambda api: api.get("queues", queue, "explain", recent=recent))
     print_result(found, _text(found), as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""What a missing package means: which extra a command needs, and how to install it."""
+"""Turns a missing package into an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "direct": ("async_timeout", "hiredis", "redis"),
     "testing": ("pytest",),
 }
-"""Extra -> what its packages are imported as."""
+"""Extra -> the modules that its packages provide."""
 COMMAND_EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("embedded", "spark"),
     "up": ("embedded", "spark"),
@@ -39,11 +39,11 @@ COMMAND_EXTRAS: dict[str, tuple[str, ...]] = {
     "token bootstrap": ("worker",),
     "outbox": ("outbox",),
 }
-"""Command -> the extras that bring all it needs. The other commands ask the API and need none."""
+"""Command -> the extras that install all that it needs. The other commands ask the API and need none."""
 
 
 def missing_extra(error: ModuleNotFoundError, words: Sequence[str]) -> Misconfigured | None:
-    """What to install for a command that met this error; None if no extra brings the module."""
+    """The error that says what to install for a command; None if no extra has the missing module."""
     root = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in MODULES.items() if root in modules), None)
     if extra is None:
@@ -52,7 +52,7 @@ def missing_extra(error: ModuleNotFoundError, words: Sequence[str]) -> Misconfig
 
 
 def require_extras(*extras: str, otherwise: str = "") -> None:
-    """Refuse to go on without the packages of these extras, also where only a child imports them."""
+    """Fail unless the packages of these extras are installed, even if only a child process imports them."""
     missing = [extra for extra in extras if any(find_spec(module) is None for module in MODULES[extra])]
     if missing:
         raise _needed(missing, otherwise)

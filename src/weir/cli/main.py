@@ -21,10 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Run everything with lifelike traffic to look at."),
     "up": ("up", "Run the whole embedded system until Ctrl-C."),
     "serve": ("serve", "Serve the HTTP API and run its loops until Ctrl-C."),
-    "worker": ("worker", "Work on messages as the specs say until Ctrl-C."),
+    "worker": ("worker", "Run handlers of messages, or the tasks of an app, until Ctrl-C."),
     "spec": ("spec", "Specs of queues and webhooks: check, fmt, plan, apply, show."),
     "queue": ("queue", "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume."),
-    "message": ("message", "Messages: list, show, why, run, reschedule, priority, cancel."),
+    "message": ("message", "Messages: list, find, show, why, run, reschedule, priority, cancel."),
     "endpoint": ("endpoint", "Endpoints that answered 410: list, enable."),
     "token": ("token", "Tokens of the API: list, create, rotate, delete, bootstrap."),
     "environment": ("environment", "Environments of the token: list, create, change."),
@@ -38,22 +38,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schedule": ("schedule", "Schedules: list, show, create, change, delete, pause, resume, run."),
     "outbox": ("outbox", "The outbox in a database of your own: migrate, relay, status."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
-    "pipeline": ("pipeline", "The way of events to the charts: run, status, rebuild, audit."),
+    "pipeline": ("pipeline", "The pipeline, which brings events to the charts: run, status, rebuild, audit."),
     "alert": ("alert", "Alerts: list, show, acknowledge, resolve, status."),
     "alert-rule": ("alert_rule", "Alert rules: list, show, create, change, delete."),
     "alert-channel": ("alert_channel", "Alert channels: list, create, change, delete, test."),
     "alert-silence": ("alert_silence", "Alert silences: list, create, delete."),
-    "alert-notification": ("alert_notification", "What was told through which alert channel: list."),
+    "alert-notification": (
+        "alert_notification",
+        "Notifications that were sent through alert channels: list.",
+    ),
     "annotate": ("annotate", "Note a deploy, or anything else that happened, on every chart."),
     "explain": ("explain", "Say why a queue is backed up, with the evidence."),
-    "doctor": ("doctor", "Check what runs, how it is, and what is misconfigured."),
+    "doctor": ("doctor", "Check which servers run, whether they are well, and what is misconfigured."),
     "config": ("config", "Settings, their values and where they come from: show."),
 }
 """Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
 CHECKOUT_COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("test", "Run the tests."),
     "check": ("check", "Run the gates: format, lint, types, layers, headers, site."),
-    "bench": ("bench", "Measure."),
+    "bench": ("bench", "Run a benchmark and print what it measured."),
     "docs": ("docs", "Build the site of the documentation, or show it."),
 }
 """The same for modules of `dev`, which stands beside `src` in a checkout and is not installed."""
@@ -97,7 +100,7 @@ class LazyGroup(TyperGroup):
         return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The commands that begin so. Those of a noun are completed by its own module."""
+        """The commands that begin with this text. The module of a noun completes the noun's own commands."""
         from typer._click.shell_completion import CompletionItem
 
         found = [CompletionItem(name, help=text) for name, (_, text) in commands().items()]
@@ -167,7 +170,7 @@ RENAMED = {
     ("alerts", "log"): "alert-notification list",
     ("alerts",): "alert",
 }
-"""Old spelling of a command -> the new one, which the old one answers with."""
+"""Old spelling of a command -> the new one, which the error about the old one gives."""
 
 
 def _refuse_old_spelling(words: list[str]) -> None:
@@ -187,7 +190,7 @@ _DISK_TROUBLE = {
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run one command; errors of the tree are one line, and bad settings are exit status 2."""
+    """Run one command. A `WeirError` is printed as one line: exit status 2 for bad settings, else 1."""
     group = get_command(app)
     words = sys.argv[1:] if argv is None else argv
     try:

@@ -1,4 +1,4 @@
-"""`weir message`: look at messages that wait, know why, move and cancel them; what happened to one."""
+"""`weir message`: list messages, show what happened to one and why it waits, move and cancel messages."""
 
 from __future__ import annotations
 
@@ -38,10 +38,8 @@ def list_messages(
     key: KeyOption = None,
     header: HeaderOption = None,
     text: TextOption = None,
-    cursor: Annotated[
-        str | None, typer.Option(help="Go on where a list ended, with the cursor that it printed.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="Show at most so many.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Continue a list at the cursor that it printed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Show at most this many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the messages of a queue in one state, with the beginning of each payload."""
@@ -62,7 +60,7 @@ def list_messages(
 @app.command()
 @about_environment
 def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
-    """Show a message: where it is now, and how it ended, enqueue, attempts with errors."""
+    """Show a message: its state or how it ended, and its timeline with attempts and errors."""
     found = ask_api(scope, lambda api: api.get("messages", message_id))
     if as_json:
         print_json(found)
@@ -101,7 +99,7 @@ def find(
 @app.command()
 @about_environment
 def why(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
-    """Say why a message waits, or waited until it was handed out or ended."""
+    """Say why a message waits, or why it waited before it was handed out or ended."""
     found = ask_api(scope, lambda api: api.get("messages", message_id, "why"))
     if as_json:
         print_json(found)
@@ -122,7 +120,7 @@ def why(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = Fa
 @app.command()
 @about_environment
 def run(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
-    """Let a scheduled or retrying message be available now."""
+    """Make a scheduled or retrying message available now."""
     _touch(scope, message_id, "run", f"{message_id} is available now", as_json=as_json)
 
 
@@ -134,11 +132,11 @@ def reschedule(
     delay: Annotated[str | None, typer.Option("--in", help="Delay from now, such as `5m` or `2h`.")] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="Time, such as `2027-01-31T09:00:00+01:00`; UTC if it names no zone."),
+        typer.Option(help="New time, such as `2027-01-31T09:00:00+01:00`; UTC if it names no zone."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a waiting message be available later or earlier: `weir message reschedule ID --in 5m`."""
+    """Make a waiting message available later or earlier: `weir message reschedule ID --in 5m`."""
     if (delay is None) is (at is None):
         raise InvalidInput("say when: give either `--in` or `--at`")
     body = given(
@@ -157,7 +155,7 @@ def priority(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Let a waiting message be served earlier or later than others."""
+    """Change the priority of a waiting message, so that it is served earlier or later than others."""
     body = {"priority": value}
     _touch(scope, message_id, "priority", f"{message_id} has priority {value}", body=body, as_json=as_json)
 
@@ -202,7 +200,7 @@ def _print_relatives(found: dict[str, Any]) -> None:
 
 
 def _counted(counts: dict[str, int | None]) -> str:
-    """The states that hold messages, with how many."""
+    """The states that hold messages, each with the number of its messages."""
     names = ("ready", "scheduled", "retrying", "blocked", "leased", "queued")
     return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "no messages"
 

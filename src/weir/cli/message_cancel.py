@@ -1,4 +1,4 @@
-"""`weir message cancel`: some messages by id, or all of a queue that match, as a task of the servers."""
+"""`weir message cancel`: cancels messages by id, or those of a queue that match, as a bulk action."""
 
 from __future__ import annotations
 
@@ -21,30 +21,35 @@ _ANY = "any"
 def cancel_command(
     scope: ApiScope,
     message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Ids of the messages.")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of the messages to cancel.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Cancel messages of this queue that match.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Cancel the messages of this queue that match the other options.")
+    ] = None,
     state: Annotated[
         str,
-        typer.Option(help="`ready`, `scheduled`, `retrying`, `blocked`, `leased`, or `any` of them."),
+        typer.Option(help="State to match: `ready`, `scheduled`, `retrying`, `blocked`, `leased` or `any`."),
     ] = "ready",
     key: KeyOption = None,
     header: HeaderOption = None,
     text: TextOption = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Only messages that were enqueued so long ago, such as `2h`.")
+        str | None,
+        typer.Option(help="Only messages that were enqueued at least this long ago, such as `2h`."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Cancel every message of the queue in this state.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
-    rate: Annotated[float | None, typer.Option(help="Cancel at most so many per second.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the matches, and change nothing.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option(help="Cancel at most this many per second.")] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
+        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel messages for good: by id, or those of a queue that match. A leased one loses its lease."""
+    """Cancel messages for good, by id or by what they match. A leased message loses its lease."""
     if bool(message_ids) is (queue is not None):
         raise InvalidInput("say which: give either ids, or `--queue` and what to match")
     if queue is None:
@@ -70,7 +75,7 @@ def _cancel_ids(scope: ApiScope, message_ids: list[str], *, dry_run: bool, as_js
         done = []
         for message_id in message_ids:
             done.append(await api.post("messages", message_id, "cancel"))
-            # Told at once: if the next one is refused, one knows which were cancelled.
+            # Printed at once, so that the user knows which were cancelled if the next one is refused.
             if not as_json:
                 typer.echo(_in_words(done[-1]))
         return done

@@ -14,7 +14,7 @@ MessageIdArgument = Annotated[
 ]
 StateOption = Annotated[
     str,
-    typer.Option(help="`ready`, `scheduled`, `retrying`, `blocked`, `leased`, or `queued` in an operation."),
+    typer.Option(help="State: `ready`, `scheduled`, `retrying`, `blocked`, `leased`, `queued` (operations)."),
 ]
 KeyOption = Annotated[str | None, typer.Option(help="Only messages with this key.")]
 HeaderOption = Annotated[str | None, typer.Option(help="Only messages with this header, as `name=value`.")]

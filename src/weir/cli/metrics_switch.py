@@ -1,4 +1,4 @@
-"""`weir pipeline metrics …`: switch metrics off and on, and see how they are switched."""
+"""`weir pipeline metrics …`: switch metrics off and on, and show the switch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ app = typer.Typer(
 # The command may wait longer than a request: it reads the odometers of every queue.
 _PATIENCE_S = 60.0
 
-OffReason = Annotated[str, typer.Option("--reason", help="Why; shown wherever figures are missing.")]
-OnReason = Annotated[str, typer.Option("--reason", help="Why they are on again.")]
+OffReason = Annotated[
+    str, typer.Option("--reason", help="Why metrics are off; shown wherever figures are missing.")
+]
+OnReason = Annotated[str, typer.Option("--reason", help="Why metrics are on again.")]
 
 
 @app.command()
 def off(reason: OffReason, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Switch metrics off in all shards. What queues count meanwhile is missing from the charts."""
+    """Switch metrics off in all shards. The charts will lack the time until they are on again."""
     _change(on=False, reason=reason, data_dir=data_dir, as_json=as_json)
 
 
@@ -64,7 +66,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"metrics are {'off' if found['off'] else 'on'}{_since(found)}"] if found["shards"] else []
     if found["mixed"]:
         names = ", ".join(str(one["shard"]) for one in found["shards"] if one["off"])
-        lines.append(f"only shards {names} are off: an act was cut short; repeat it")
+        lines.append(f"only shards {names} are off, because a switch was interrupted; switch again")
     lines += [f"shard {one['shard']} does not answer: {one['error']}" for one in found["silent"]]
     if found["loss"] is not None:
         lines.append(_loss_line(found["loss"]))

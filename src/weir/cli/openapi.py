@@ -1,4 +1,4 @@
-"""`weir openapi`: the description of the HTTP API, as it is checked in under docs/reference."""
+"""`weir openapi`: prints the description of the HTTP API; docs/reference holds a copy."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from weir.cli.output import Columns, print_fields, print_items, print_json, show
 from weir.cli.tables import id_column, long_column, number_column
 from weir.operations.model import OperationStatus
 
-app = typer.Typer(no_args_is_help=True, help="Operations: what was queued under load, and what became of it.")
+app = typer.Typer(
+    no_args_is_help=True, help="Operations: pushes and settlements that were queued under load."
+)
 
 OperationId = Annotated[str, typer.Argument(help="Id of the operation, as the answer to the push gave it.")]
 
@@ -35,8 +37,8 @@ def stats(scope: ApiScope, as_json: JsonOption = False) -> None:
     print_items(found["stats"], columns, as_json=False)
     health = found["system_health"]
     typer.echo(
-        f"a push would meet: {health['decision']} ({health['in_flight']} of {health['limit']} requests in "
-        f"progress, {health['queue_depth']:,} operations waiting)",
+        f"admission would {health['decision']} a push now ({health['in_flight']} of {health['limit']} "
+        f"requests in progress, {health['queue_depth']:,} operations waiting)",
         err=True,
     )
 
@@ -49,7 +51,7 @@ def list_operations(
         OperationStatus | None, typer.Option(help="Show only operations in this status.")
     ] = None,
     queue: Annotated[str | None, typer.Option(help="Show only operations of this queue.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most this many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the operations of an environment, newest first."""
@@ -71,14 +73,14 @@ def list_operations(
 @app.command()
 @about_environment
 def show(scope: ApiScope, operation: OperationId, as_json: JsonOption = False) -> None:
-    """Show where one operation stands, or what became of its messages."""
+    """Show the state of one operation, and the outcome of its messages once it is done."""
     print_fields(ask_api(scope, lambda api: api.get("operations", operation)), as_json=as_json)
 
 
 @app.command()
 @about_environment
 def cancel(scope: ApiScope, operation: OperationId, as_json: JsonOption = False) -> None:
-    """Take back an operation that no process runs yet."""
+    """Cancel an operation that no process runs yet."""
     _change(scope, operation, "cancel", as_json=as_json)
 
 

@@ -18,7 +18,7 @@ DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder in which the embedded servers keep their data.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LimitOption = Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=500, help="Show at most this many.")]
 
 
 def settings_with(data_dir: Path | None = None) -> Settings:
@@ -36,10 +36,10 @@ def given(**values: object) -> dict[str, Any]:
 
 
 def with_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give a command the options that are the parameters of each maker.
+    """Give a command the parameters of each maker as options.
 
-    The command gets what a maker makes of its options, as the argument that the maker is named for here:
-    `@with_options(scope=chosen_scope)` calls the command with `scope=chosen_scope(…)`.
+    The command gets the maker's result as one argument: `@with_options(scope=chosen_scope)` adds the options
+    of `chosen_scope`, and calls the command with `scope=chosen_scope(…)`.
     """
     shared = {name: _parameters(maker) for name, maker in makers.items()}
 
@@ -63,6 +63,6 @@ def with_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Result
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters, by keyword alone: so those with a default may stand before those without."""
+    """The parameters as keyword-only ones, so that one with a default may precede one without."""
     found = inspect.signature(function, eval_str=True).parameters.values()
     return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in found]

@@ -17,18 +17,20 @@ from weir.outbox.figures import outbox_figures
 from weir.outbox.migration import migrate as migrate_outbox
 from weir.outbox.relaying import relay as relay_outbox
 
-app = typer.Typer(no_args_is_help=True, help="The outbox: pushes that exist if a transaction commits.")
+app = typer.Typer(
+    no_args_is_help=True, help="The outbox: a table for pushes that must belong to a transaction of yours."
+)
 
 DatabaseOption = Annotated[
     str, typer.Option("--database", help="URL of the PostgreSQL database with the outbox.")
 ]
 _RELAY_TRIES = 2
-"""Of one request. The relay itself tries again, and then goes on with other queues meanwhile."""
+"""Tries of one request. After them the relay goes on with other queues, and tries this one again later."""
 
 
 @app.command()
 def migrate(database: DatabaseOption) -> None:
-    """Make the table of the outbox, or bring it up to date."""
+    """Create the table of the outbox, or bring it up to date."""
     run_until_done(migrate_outbox(database), doing="migrating")
 
 

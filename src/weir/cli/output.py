@@ -16,9 +16,9 @@ Document = Mapping[str, Any]
 Cell = str | Callable[[Any], object]
 """The name of a field, or a function that makes the text of a row's cell."""
 Columns = Mapping[TableColumn | str, Cell]
-"""The columns of a table, in order, each with its cells."""
+"""The columns of a table in order -> the cell that each row has there."""
 _FIRST_MOMENT_MS = 10**12
-"""A field of so many milliseconds is a moment (2001 or later); fewer are a length of time."""
+"""A field with at least this many milliseconds is a moment (2001 or later); a smaller one is a duration."""
 
 
 def print_json(document: object) -> None:
@@ -26,7 +26,7 @@ def print_json(document: object) -> None:
 
 
 def print_result(document: object, text: str = "", *, as_json: bool) -> None:
-    """The outcome of a command: the whole document, or its text if there is any."""
+    """Print the outcome of a command: the whole document as JSON, or its text if there is any."""
     if as_json:
         print_json(document)
     elif text:
@@ -34,7 +34,7 @@ def print_result(document: object, text: str = "", *, as_json: bool) -> None:
 
 
 def print_items(items: Sequence[Document], columns: Columns, *, as_json: bool) -> None:
-    """A list: as the API answered it, or as a table of these columns."""
+    """Print a list: as the API answered it, or as a table with these columns."""
     if as_json:
         print_json(items)
         return
@@ -45,7 +45,7 @@ def print_items(items: Sequence[Document], columns: Columns, *, as_json: bool) -
 
 
 def print_fields(document: Document, *, as_json: bool) -> None:
-    """One thing: as the API answered it, or a line per field."""
+    """Print one document: as the API answered it, or as one line per field."""
     if as_json:
         print_json(document)
         return
@@ -56,7 +56,7 @@ def print_fields(document: Document, *, as_json: bool) -> None:
 
 
 def flat_fields(document: Document, prefix: str = "") -> list[tuple[str, str]]:
-    """Every field with its text; those of an object within are named after both."""
+    """Every field with its text. A field of a nested object is named after both."""
     rows: list[tuple[str, str]] = []
     for name, value in document.items():
         words = f"{prefix}{name}".replace("_", " ")
@@ -103,5 +103,5 @@ def _cell(item: Document, cell: Cell) -> str:
 
 
 def _shown_ms(value: int) -> str:
-    """A moment or a length of time; the latter is never as long as thirty years."""
+    """A moment or a duration, which is never as long as thirty years."""
     return shown_time(value) if value >= _FIRST_MOMENT_MS else duration(value)

@@ -1,4 +1,4 @@
-"""`weir pipeline …`: run it, look at it, rebuild from the archive, audit, repair, bundle."""
+"""`weir pipeline …`: run the pipeline, show its status, rebuild from the archive, audit, repair, bundle."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def tables(
     ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Print the SQL that makes the tables and views of further metrics; `weir migrate` runs it."""
+    """Print the SQL that creates the tables and views of registered metrics; `weir migrate` runs it."""
     from weir.pipeline.metric_tables import statements
     from weir.pipeline.registry import load_definitions, registered, with_registered
 
@@ -82,7 +82,9 @@ def tables(
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the status again every second, until Ctrl-C.")
+    ] = False,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -115,7 +117,7 @@ def rebuild(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Rebuild also hours of which the archive holds less than the tiers."),
+        typer.Option("--force", help="Rebuild an hour even if the archive holds less of it than the tiers."),
     ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
     data_dir: DataDirOption = None,
@@ -152,12 +154,14 @@ def rebuild(
 @app.command()
 def audit(
     wait_s: Annotated[
-        float, typer.Option(help="Wait at most so many seconds until everything has landed.")
+        float, typer.Option(help="Wait at most this many seconds until all events have landed.")
     ] = 30,
     history: Annotated[
-        bool, typer.Option("--history", help="Show what the newest audits found instead of a new one.")
+        bool, typer.Option("--history", help="Make no new audit, and show what the newest audits found.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Length of the history.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, help="With `--history`: show at most this many audits.")
+    ] = 20,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -183,7 +187,7 @@ def audit(
 @app.command("repair-checkpoint")
 def repair(
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of the checkpoint; left out: that of the pipeline.")
+        Path | None, typer.Option(help="Folder of the checkpoint; left out: the one in the settings.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the files that would be removed.")
@@ -206,11 +210,11 @@ def bundle(
     ),
     package: Annotated[
         list[str] | None,
-        typer.Option(help="Installed package to add, with what it requires; repeat it for several."),
+        typer.Option(help="Installed package to add, with its requirements; repeat it for several."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pack Weir and what it requires for Spark workers that have a Python, but no Weir."""
+    """Pack Weir and the packages that it requires, for Spark workers on which Weir is not installed."""
     from weir.pipeline.bundle import write_bundle
 
     with telling("packing Weir and what it requires"):
@@ -253,5 +257,7 @@ def _time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput(f"`{text:.40}` is no time; expected something like `2026-11-16T08:00`") from None
+        raise InvalidInput(
+            f"`{text:.40}` is not a time; expected something like `2026-11-16T08:00`"
+        ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)

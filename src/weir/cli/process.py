@@ -1,4 +1,4 @@
-"""`weir process`: the running programs of Weir, how they are and what they did."""
+"""`weir process`: the running programs of Weir, their health and their figures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ app = typer.Typer(no_args_is_help=True)
 
 PeriodOption = Annotated[str, typer.Option(help="How far back to look, such as `5m` or `2h`.")]
 AllOption = Annotated[
-    bool, typer.Option("--all", help="Processes of every environment, with their figures; for operators.")
+    bool,
+    typer.Option("--all", help="Show the processes of every environment, with their figures; for operators."),
 ]
 
 
 @app.callback()
 def process() -> None:
-    """Processes: the running programs of Weir, how they are and what they did."""
+    """Processes: the running programs of Weir, their health and their figures."""
 
 
 @app.command("list")
@@ -32,7 +33,7 @@ def process() -> None:
 def list_processes(
     scope: ApiScope, period: PeriodOption = "5m", everywhere: AllOption = False, as_json: JsonOption = False
 ) -> None:
-    """List the processes that served an environment, or all; figures of shared ones are for operators."""
+    """List the processes that served an environment; figures of shared processes are for operators."""
     found = ask_api(scope, lambda api: _list(api, period=period, everywhere=everywhere))
     columns: Columns = {
         id_column(): "worker_id",
@@ -60,7 +61,7 @@ def show_process(
     everywhere: AllOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one process with all of its figures, and the lags of the messages that it got, by queue."""
+    """Show one process with all of its figures, and per queue the lag of the messages that it got."""
 
     async def ask(api: ApiSession) -> dict[str, Any]:
         found = await _list(api, period=period, everywhere=everywhere)

@@ -1,4 +1,4 @@
-"""`weir queue`: look at queues, say what they promise, and move messages by hand, all through the API."""
+"""`weir queue`: show queues, change their promises, and push, pop and settle messages, through the API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from weir.model.limits import MAX_PRIORITY
 from weir.model.wording import duration
 from weir.spec.ir import Ordering, TraceMode
 
-app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them, move messages by hand.")
+app = typer.Typer(
+    no_args_is_help=True, help="Queues: show and change them; push, pop and settle messages by hand."
+)
 app.add_typer(queue_log.app, name="log")
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
@@ -44,7 +46,8 @@ def _promises(
         ),
     ] = None,
     trace: Annotated[
-        TraceMode | None, typer.Option(help="How handlers belong to the traces of their messages.")
+        TraceMode | None,
+        typer.Option(help="Whether a handler begins a linked trace or joins that of its message."),
     ] = None,
 ) -> dict[str, Any]:
     """The promises that the options give, as the API takes them."""
@@ -88,7 +91,7 @@ def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
 @app.command()
 @about_environment
 def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> None:
-    """Show one queue: its gauges, its lifetime totals and what it promises."""
+    """Show one queue: its gauges, its lifetime totals and its promises."""
     found = ask_api(scope, lambda api: api.get("queues", queue))
     if as_json:
         print_json(found)
@@ -101,7 +104,7 @@ def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> 
 @about_environment
 @with_options(promises=_promises)
 def create(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> None:
-    """Create a queue for a try-out; lasting ones belong in a spec."""
+    """Create a queue to try something out; describe lasting queues in a spec."""
 
     async def make(api: ApiSession) -> None:
         if await _find(api, queue) is not None:
@@ -115,7 +118,7 @@ def create(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> N
 @about_environment
 @with_options(promises=_promises)
 def change(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> None:
-    """Change what a queue promises; options that are left out stay as they are."""
+    """Change the promises of a queue; options that are left out stay as they are."""
 
     async def alter(api: ApiSession) -> None:
         before = (await api.get("queues", queue))["definition"] or {}
@@ -148,7 +151,7 @@ def push(
         int | None, typer.Option(help=f"Priority: {_PRIORITIES}. Left out: that of the queue.")
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(help="Hand the message out only after that, such as `30s` or `2h`.")
+        str | None, typer.Option(help="Hand the message out only after this time, such as `30s` or `2h`.")
     ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="A push with the same key is taken once per window of the queue.")
@@ -161,7 +164,7 @@ def push(
         _check_json(data)
     item = {
         "queue": queue,
-        # Base64 keeps the bytes as they were typed, which JSON that is read and written again does not.
+        # Base64 keeps the bytes as they were typed; reading and writing JSON again could change them.
         "payload_base64": base64.b64encode(data).decode(),
         "headers": None if raw else {"content-type": "application/json"},
         "key": key,
@@ -178,9 +181,11 @@ def push(
 def pop(
     scope: ApiScope,
     queue: QueueArgument,
-    limit: Annotated[int, typer.Option(help="Take at most so many messages.")] = 1,
+    limit: Annotated[int, typer.Option(help="Take at most this many messages.")] = 1,
     lease: LeaseOption = None,
-    wait: Annotated[str | None, typer.Option(help="Wait that long for the first one, such as `5s`.")] = None,
+    wait: Annotated[
+        str | None, typer.Option(help="Wait at most this long for the first message, such as `5s`.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take messages under leases; `ack` or `nack` them with the token printed here."""

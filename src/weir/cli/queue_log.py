@@ -17,14 +17,15 @@ from weir.model.clock import SystemClock
 from weir.model.durations import written_ms
 
 app = typer.Typer(
-    no_args_is_help=True, help="The log of a queue: messages that ended, with what they carried."
+    no_args_is_help=True, help="The log of a queue: messages that ended, with their payloads and headers."
 )
 
 LogArgument = Annotated[str, typer.Argument(help="Name of the queue that keeps the log.")]
 WhereOption = Annotated[
-    str | None, typer.Option("--where", help="CEL over a message, such as `outcome == 'dead'`.")
+    str | None,
+    typer.Option("--where", help="Only matches of this CEL expression, such as `outcome == 'dead'`."),
 ]
-_MOMENT = "a time such as `2027-01-31T09:00`, or how long ago, such as `2h`"
+_MOMENT = "a time such as `2027-01-31T09:00`, or a time ago such as `2h`"
 _COLUMNS: Columns = {
     number_column("number"): "number",
     id_column("message"): "id",
@@ -41,14 +42,12 @@ _COLUMNS: Columns = {
 def read(
     scope: ApiScope,
     queue: LogArgument,
-    begin: Annotated[str | None, typer.Option("--from", help=f"Ended at or after this: {_MOMENT}.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help=f"Ended before this: {_MOMENT}.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help=f"Only ends at or after {_MOMENT}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help=f"Only ends before {_MOMENT}.")] = None,
     key: KeyOption = None,
     where: WhereOption = None,
-    cursor: Annotated[
-        str | None, typer.Option(help="Go on where a list ended, with the cursor that it printed.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Continue a list at the cursor that it printed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """Read the log of a queue, oldest first, by time, key or an expression."""
@@ -72,21 +71,25 @@ def replay(
     scope: ApiScope,
     queue: LogArgument,
     into: Annotated[str, typer.Option("--to", help="Queue that the messages are sent into.")],
-    begin: Annotated[str | None, typer.Option("--from", help=f"Ended at or after this: {_MOMENT}.")] = None,
-    end: Annotated[str | None, typer.Option("--to-time", help=f"Ended before this: {_MOMENT}.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help=f"Only ends at or after {_MOMENT}.")] = None,
+    end: Annotated[str | None, typer.Option("--to-time", help=f"Only ends before {_MOMENT}.")] = None,
     key: KeyOption = None,
     where: WhereOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay the whole log.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
-    rate: Annotated[float | None, typer.Option(help="Send at most so many per second.")] = None,
-    canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the matches, and send nothing.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None,
+    canary: Annotated[
+        int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
+    ] = 0,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die.")] = 0.0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
+        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Send messages of a log into a queue, each once, as a task of the servers."""
+    """Send messages of a log into a queue, each once; the servers do the work."""
     span = _span(begin, end, names=("from_ms", "to_ms"))
     body = {
         "into": into,
@@ -103,7 +106,7 @@ def replay(
 async def _read(
     api: ApiSession, queue: str, query: dict[str, Any], *, cursor: str | None, limit: int
 ) -> dict[str, Any]:
-    """Go through pages until enough was found or the log ends; an answer may be a scan that goes on."""
+    """Read pages until enough was found or the log ends. A page may be empty although the log goes on."""
     found: list[dict[str, Any]] = []
     while True:
         wanted = min(limit - len(found), 200)
@@ -120,7 +123,7 @@ def _span(begin: str | None, end: str | None, *, names: tuple[str, str]) -> dict
 
 
 def _moment_ms(text: str) -> int:
-    """A moment, or how long ago it was."""
+    """The moment that a text gives, either as a time or as a duration before now."""
     ago_ms = written_ms(text)
     return moment_ms(text) if ago_ms is None else SystemClock().now_ms() - ago_ms
 

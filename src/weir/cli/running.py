@@ -1,4 +1,4 @@
-"""Running a command's asynchronous work until it ends or a signal asks it to."""
+"""Runs a command's asynchronous work until it ends, or until a signal stops it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_until_done(
 ) -> Result | None:
     """Run `work`; Ctrl-C, SIGTERM and SIGHUP cancel it, and it cleans up. None if it was stopped.
 
-    `fast` runs it on uvloop, for work that answers requests. `doing` is told to whoever waits for it.
+    `fast` runs it on uvloop, for work that answers requests. `doing` is printed while the user waits.
     """
     with (
         telling(doing) if doing else nullcontext(),
@@ -36,9 +36,9 @@ def run_until_done(
 
 @contextmanager
 def telling(doing: str) -> Iterator[None]:
-    """Tell what goes on if the block takes longer than two seconds, and again every ten seconds.
+    """Print `doing` if the block takes longer than two seconds, and again every ten seconds.
 
-    A thread tells it, because the block may keep the event loop or Spark's JVM busy.
+    A thread prints it, because the block may keep the event loop or Spark's JVM busy.
     """
     done, started_s = threading.Event(), time.monotonic()
 
@@ -58,12 +58,12 @@ def telling(doing: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Tell whoever runs the command, beside what it prints."""
+    """Print a line to standard error, apart from the output of the command."""
     typer.echo(f"weir: {text}", err=True)
 
 
 def import_from_here() -> None:
-    """Let modules that settings and options name be found in the current folder, as `python -m` does it."""
+    """Let Python import modules of the current folder that settings and options name, like `python -m`."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 

@@ -1,4 +1,4 @@
-"""`weir schedule`: what is pushed when, what became of the last ticks, pause, resume and run."""
+"""`weir schedule`: show what is pushed when and how the last ticks went; change, pause, resume and run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,27 @@ def _options(
     queue: Annotated[str | None, typer.Option(help="Queue that each tick pushes into.")] = None,
     cron: Annotated[
         str | None,
-        typer.Option(help="Minute, hour, day of the month, month, day of the week, such as `0 3 * * *`."),
+        typer.Option(help="Ticks as minute, hour, day, month, day of the week, such as `0 3 * * *`."),
     ] = None,
     every: Annotated[
         str | None, typer.Option(help="Interval instead of `--cron`, such as `30s`, `5m` or `2h`.")
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(help="Time zone of `--cron`, such as `Europe/Berlin`; left out: UTC.")
+        str | None,
+        typer.Option(help="Time zone of `--cron`, such as `Europe/Berlin`; UTC for a new schedule."),
     ] = None,
     payload: Annotated[str | None, typer.Option(help="Payload of each message, as JSON.")] = None,
     missed: Annotated[
         str | None,
-        typer.Option(help="Ticks that were missed while nothing ran: `skip`, `last` or `all` of them."),
+        typer.Option(
+            help="Which ticks to push that were missed while nothing ran: `skip` (none), `last`, `all`."
+        ),
     ] = None,
     overlap: Annotated[
         str | None,
-        typer.Option(help="`allow`, or `skip` a tick while the message of the one before is not done."),
+        typer.Option(
+            help="Whether to `skip` a tick while the message of the last one is not done, or `allow` it."
+        ),
     ] = None,
 ) -> dict[str, Any]:
     """The fields of a schedule that the options give, as the API takes them."""
@@ -67,7 +72,7 @@ def list_schedules(scope: ApiScope, as_json: JsonOption = False) -> None:
 @app.command()
 @about_environment
 def show(scope: ApiScope, schedule: ScheduleName, as_json: JsonOption = False) -> None:
-    """Show what a schedule says, its next ten ticks and its last runs."""
+    """Show the fields of a schedule, its next ten ticks and its last runs."""
     found = ask_api(scope, lambda api: api.get("schedules", schedule))
     if as_json:
         print_json(found)
@@ -96,7 +101,7 @@ def create(
 def change(
     scope: ApiScope, options: dict[str, Any], schedule: ScheduleName, as_json: JsonOption = False
 ) -> None:
-    """Change what a schedule says; options that are left out stay as they are."""
+    """Change a schedule; options that are left out stay as they are."""
 
     async def alter(api: ApiSession) -> dict[str, Any]:
         found = await api.get("schedules", schedule)
@@ -121,14 +126,14 @@ def delete(scope: ApiScope, schedule: ScheduleName) -> None:
 @app.command()
 @about_environment
 def pause(scope: ApiScope, schedule: ScheduleName) -> None:
-    """Let no tick go out until it is resumed."""
+    """Pause a schedule: it pushes nothing until `resume`."""
     ask_api(scope, lambda api: api.post("schedules", schedule, "pause"))
 
 
 @app.command()
 @about_environment
 def resume(scope: ApiScope, schedule: ScheduleName) -> None:
-    """Go on with the next tick from now; prints its time in UTC."""
+    """Resume a schedule with the next tick after now; prints its time in UTC."""
     found = ask_api(scope, lambda api: api.post("schedules", schedule, "resume"))
     typer.echo(shown_time(found["next_tick_ms"]))
 
@@ -136,7 +141,7 @@ def resume(scope: ApiScope, schedule: ScheduleName) -> None:
 @app.command()
 @about_environment
 def run(scope: ApiScope, schedule: ScheduleName, as_json: JsonOption = False) -> None:
-    """Push once now, also if it is paused; `weir schedule show` says what became of it."""
+    """Push once now, even if the schedule is paused; `weir schedule show` shows the run."""
     asked = ask_api(scope, lambda api: api.post("schedules", schedule, "run"))
     print_result(asked, shown_time(asked["tick_ms"]), as_json=as_json)
 
@@ -159,7 +164,7 @@ def timing_text(schedule: Document) -> str:
 
 
 def run_text(run: Document | None) -> str:
-    """What became of a run: `pushed, acked`, `skipped 3 ticks`, `failed`."""
+    """The outcome of a run in words: `pushed, acked`, `skipped 3 ticks`, `failed`."""
     if run is None:
         return ""
     if run["ticks"] > 1:

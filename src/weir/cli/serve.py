@@ -24,10 +24,10 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
     new_epoch: Annotated[
-        bool, typer.Option("--new-epoch", help="Accept that Redis has lost its data, or is another one.")
+        bool, typer.Option("--new-epoch", help="Start although Redis has lost its data, or is another Redis.")
     ] = False,
 ) -> None:
-    """Serve HTTP over the stores that are set, or over those that `weir up` runs."""
+    """Serve HTTP over the stores in the settings, or over the stores that `weir up` runs."""
     settings = settings_with(data_dir)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update={"api": settings.api.model_copy(update=given)})
@@ -35,7 +35,7 @@ def serve(
     running, urls = running_urls(settings.embedded.data_dir), resolve_urls(settings)
     embedded = running is not None
     if running == urls:
-        # The stores of a data directory are ours to bring up to date; others wait for `weir migrate`.
+        # Weir migrates the stores of its own data directory; for others an operator runs `weir migrate`.
         run_until_done(migrate_stores(urls), doing="migrating")
     run_until_done(
         serve_forever(

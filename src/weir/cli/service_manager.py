@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 _SOCKET = "NOTIFY_SOCKET"
 _SEND_S = 1.0
-"""A service manager that does not read must not hold up the process for longer."""
+"""A service manager that does not read holds up the process for no longer than this."""
 _PINGS_PER_DEADLINE = 3
 
 
@@ -28,7 +28,7 @@ def tell_stopping() -> None:
 
 
 def ping_period_s() -> float | None:
-    """How often the service manager wants a sign of life; None if it wants none of this process."""
+    """Seconds between two pings to the service manager; None if it expects none from this process."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -39,7 +39,7 @@ def ping_period_s() -> float | None:
 
 
 async def ping_from_loop() -> None:
-    """Ping until cancelled. An event loop that stands still does not ping."""
+    """Ping until cancelled. A blocked event loop does not ping, so that the service manager notices."""
     period_s = ping_period_s()
     while period_s is not None:
         _tell("WATCHDOG=1")
@@ -48,7 +48,7 @@ async def ping_from_loop() -> None:
 
 @contextmanager
 def pinging(is_alive: Callable[[], bool]) -> Iterator[None]:
-    """Ping from a thread while the block runs, as often as `is_alive` says yes; while it hangs, nothing."""
+    """Ping from a thread while the block runs, each time that `is_alive` says yes; none while it hangs."""
     period_s, ended = ping_period_s(), threading.Event()
     if period_s is None:
         yield
@@ -73,7 +73,7 @@ def _tell(line: str) -> None:
     address = os.environ.get(_SOCKET, "")
     if not address.startswith(("/", "@")):
         return
-    # A service manager that is gone or full is none of this process's troubles.
+    # The process goes on if the service manager is gone, or its socket is full.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         sender.settimeout(_SEND_S)
         # "@" stands for the zero byte at the beginning of an abstract address.

@@ -1,4 +1,4 @@
-"""`weir spec`: check, format, plan, apply and show what queues and webhooks are."""
+"""`weir spec`: check, format, plan, apply and show specs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from weir.spec.language import read_spec
 from weir.spec.parse import parse
 from weir.spec.plan import rendered_plan
 
-app = typer.Typer(no_args_is_help=True, help="Specs: what queues, webhooks, channels and alerts are.")
+app = typer.Typer(
+    no_args_is_help=True, help="Specs, which describe queues, webhooks, channels, alerts and schedules."
+)
 
 File = Annotated[
     Path, typer.Argument(help="Spec file: `.weir`, `.yaml` or `.json`; `-` reads spec text from stdin.")
@@ -112,7 +114,7 @@ def plan(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
 @app.command()
 @about_environment
 def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
-    """Make a spec hold, all of it or none; every process follows within a second."""
+    """Apply a spec, all of it or nothing; every process follows within a second."""
     body = _body(file)
     try:
         applied = ask_api(scope, lambda api: api.put("spec", body=body))
@@ -141,7 +143,7 @@ def show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the spec that holds, as it was written."""
+    """Show the spec that is in force, as it was written."""
     found = ask_api(scope, lambda api: api.get("spec", "history") if history else api.get("spec"))
     if history:
         print_items(found["items"], _REVISIONS, as_json=as_json)
@@ -152,7 +154,7 @@ def show(
 
 
 def _body(path: Path) -> dict[str, str]:
-    """A spec as the API takes it; a mistake is shown here, at its place in the file."""
+    """The request for a spec. It is read here first, so that an error names its place in the file."""
     source = _text(path)
     read_spec(source, file=_name(path))
     return {"source": source, "file": _name(path)}

@@ -1,7 +1,7 @@
-"""Tables for people: columns on a terminal, plain lines in a pipe. Whatever the width, an id is never cut.
+"""Tables for people: columns on a terminal, plain lines in a pipe. An id is never cut at any width.
 
-A row that is too wide for the terminal first moves some of its cells under itself, then wraps the others;
-where even that does not fit, every cell gets a line of its own.
+If a row is too wide for the terminal, its `below` cells move to lines under it, and the other cells wrap.
+If it is still too wide, every cell gets a line of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.text import Text
 
 _GAP = 2
 _LEAST_WIDTH = 10
-"""A text is not wrapped into less than this: a column of single words is not read."""
+"""A text is not wrapped to a narrower column, because nobody can read a column of single words."""
 _INDENT = "    "
 
 Row = Sequence[str]
@@ -24,18 +24,18 @@ Row = Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """A column and what may happen to it where there is little room."""
+    """A column, and whether it may wrap or move where the terminal is narrow."""
 
     name: str
     whole: bool = False
     """Never wrapped: an id or a number."""
     right: bool = False
     below: bool = False
-    """Long or less important: stands under its row where the row would be too wide."""
+    """Long or less important: the cell moves under its row if the row would be too wide."""
 
 
 def id_column(name: str = "id") -> TableColumn:
-    """What people copy into the next command."""
+    """A column with ids, which people copy into the next command."""
     return TableColumn(name=name, whole=True)
 
 
@@ -44,7 +44,7 @@ def number_column(name: str) -> TableColumn:
 
 
 def long_column(name: str) -> TableColumn:
-    """Long text, or what can wait for the next line."""
+    """A column with long or less important text, which may move under its row."""
     return TableColumn(name=name, below=True)
 
 
@@ -60,7 +60,7 @@ class OutputTable:
         self._rows.append([_one_line(cell) for cell in cells])
 
     def print(self) -> None:
-        """On a terminal with a header. In a pipe a line per row, cells separated by tabs, and no header."""
+        """Print a table with a header on a terminal; in a pipe, one line with tabs per row and no header."""
         if not sys.stdout.isatty():
             for row in self._rows:
                 print("\t".join(row))
@@ -73,7 +73,7 @@ class OutputTable:
 
 
 def layout(columns: Sequence[TableColumn], rows: Sequence[Row], *, width: int) -> Iterator[Text]:
-    """The lines of a table that is at most so wide, unless an id alone is wider."""
+    """The lines of a table that is at most `width` wide, unless one id is wider."""
     natural = [max([cell_len(name), *map(cell_len, cells)]) for name, cells in _columns(columns, rows)]
     if _total(natural) <= width:
         return _grid(columns, rows, natural)
@@ -96,7 +96,7 @@ def _parted(columns: Sequence[TableColumn]) -> tuple[list[int], list[int]]:
 
 
 def _beneath(cells: Sequence[tuple[TableColumn, str]], width: int) -> Iterator[str]:
-    """Cells under their row, those of several columns with the names that the header lacks."""
+    """The lines under a row. If several columns moved there, each cell names its column."""
     for column, cell in cells:
         if cell:
             text = f"{column.name}: {cell}" if len(cells) > 1 else cell
@@ -105,7 +105,7 @@ def _beneath(cells: Sequence[tuple[TableColumn, str]], width: int) -> Iterator[s
 
 
 def _one_line(cell: str) -> str:
-    """A cell without anything that could end its line or speak to the terminal."""
+    """A cell without line ends and control characters of the terminal."""
     return "".join(char if char.isprintable() else " " for char in cell).strip()
 
 
@@ -119,7 +119,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _fitted(columns: Sequence[TableColumn], natural: Sequence[int], *, width: int) -> list[int] | None:
-    """How wide each column is so that a row fits; None if that would leave too little for a text."""
+    """The width of each column so that a row fits; None if a text would get too little room."""
     widths = list(natural)
     texts = [at for at, column in enumerate(columns) if not column.whole]
     while _total(widths) > width:
@@ -156,7 +156,7 @@ def _row(
 
 
 def _records(columns: Sequence[TableColumn], rows: Sequence[Row], *, width: int) -> Iterator[Text]:
-    """A line per cell, an empty one between rows."""
+    """One line per cell, and an empty line between rows."""
     margin = max(cell_len(column.name) for column in columns) + _GAP
     for number, row in enumerate(rows):
         if number:

@@ -53,7 +53,7 @@ def find_tasks(target: str | None) -> TaskTarget | None:
 
 
 def uses_http(settings: Settings) -> bool:
-    """Whether a worker of tasks asks the API: it has a URL, or no stores to go to."""
+    """Whether a worker of tasks uses the API: the URL of an API is set, or no stores are known."""
     if settings.redis_url is not None and settings.postgres_url is not None:
         return False
     return settings.url is not None or running_urls(settings.embedded.data_dir) is None
@@ -70,7 +70,7 @@ def environment_of(app: App, scope: EnvironmentRef | None) -> EnvironmentRef:
 
 
 def chosen_queues(app: App, queues: frozenset[str]) -> frozenset[str]:
-    """The queues of an app that a worker serves: those that were named, or all."""
+    """The queues of an app that a worker serves: the named ones, or all."""
     own = frozenset(queue.name for queue in app.spec().queues)
     if not own:
         raise InvalidInput(f"the app `{app.name}` has no task; decorate a function with `@app.task()`")
@@ -83,7 +83,7 @@ def chosen_queues(app: App, queues: frozenset[str]) -> frozenset[str]:
 
 
 async def show_plan(app: App) -> bool:
-    """Print what declaring an app would change; whether it is allowed."""
+    """Print what declaring an app would change, and return whether it is allowed."""
     async with aclosing(session_of(find_api(app.address))) as api:
         found = await plan_over_http(api, app)
     typer.echo(rendered_plan(found))
@@ -91,7 +91,7 @@ async def show_plan(app: App) -> bool:
 
 
 async def work_over_http(one: TaskTarget, settings: Settings, *, name: str, queues: frozenset[str]) -> None:
-    """Work until cancelled, with nothing but the API."""
+    """Work until cancelled, using only the API and no stores."""
     app, address = one.app, find_api(one.app.address)
     served = chosen_queues(app, queues)
     async with aclosing(session_of(address)) as api:
@@ -137,7 +137,7 @@ async def open_tasks(
     environment: EnvironmentRef,
     settings: Settings,
 ) -> BrokerTasks:
-    """The tasks of an app on the broker; their own pushes go there too."""
+    """The tasks of an app on the broker. Pushes by these tasks go to the same broker."""
     counts, loop = TaskCounts(), asyncio.get_running_loop()
     backend = BrokerBackend(broker, environment, timelines=Timelines(database, broker))
     one.app.redirect(backend, partial(_wait_in_thread, loop))
@@ -156,7 +156,7 @@ def _wait_in_thread(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T
 
 
 def show_task_logs(level: str) -> None:
-    """Let `context.log` be seen from the level of the worker on."""
+    """Show the lines of `context.log` at or above the worker's log level."""
     logging.getLogger("weir.task").setLevel(logging.getLevelNamesMapping()[level.upper()])
 
 

@@ -1,4 +1,4 @@
-"""`weir token`: who may ask. All but `bootstrap` go through the API, so they are scoped and recorded."""
+"""`weir token`: manages tokens. All commands but `bootstrap` use the API, so they are scoped and audited."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ def create(
         Role, typer.Option(help="What the token may do; each role includes those before it.")
     ] = Role.WRITE,
     expires: Annotated[
-        str | None, typer.Option(help="How long the token holds, such as `12h` or `90d`; left out: for ever.")
+        str | None,
+        typer.Option(help="How long the token is valid, such as `12h` or `90d`; left out: for ever."),
     ] = None,
     direct: Annotated[
         bool, typer.Option("--direct", help="Make a user of Redis too, for trusted clients in direct mode.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a token, and the tenant it names; its text is shown this once."""
+    """Create a token, and the environment that it names; its text is shown only once."""
     names = {"organization": organization, "project": project, "environment": environment}
     lifetime_ms = None if expires is None else duration_ms(expires)
 
@@ -65,7 +66,7 @@ def create(
 @app.command("list")
 @about_token
 def list_tokens(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """List the tokens inside the scope of yours; an operator sees all."""
+    """List the tokens inside the scope of your token; an operator sees all."""
     tokens = ask_api(scope, lambda api: api.get("tokens"))["items"]
     columns: Columns = {
         id_column(): "id",
@@ -84,10 +85,10 @@ def list_tokens(scope: ApiScope, as_json: JsonOption = False) -> None:
 def rotate(
     scope: ApiScope,
     token_id: TokenId,
-    grace: Annotated[str, typer.Option(help="How long the old token still holds, such as `1h`.")] = "0s",
+    grace: Annotated[str, typer.Option(help="How long the old token stays valid, such as `1h`.")] = "0s",
     as_json: JsonOption = False,
 ) -> None:
-    """Replace a token by a fresh one of the same scope and role."""
+    """Replace a token by a new one of the same scope and role."""
     body = {"grace_ms": duration_ms(grace)}
     _show_new(ask_api(scope, lambda api: api.post("tokens", token_id, "rotate", body=body)), as_json=as_json)
 
@@ -102,7 +103,7 @@ def delete(scope: ApiScope, token_id: TokenId) -> None:
 
 @app.command()
 def bootstrap(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Make an operator's token straight in PostgreSQL: the first one of an installation."""
+    """Create an operator's token directly in PostgreSQL, as the first token of an installation."""
     text = run_until_done(_bootstrap(settings_with(data_dir)), doing="waiting for PostgreSQL")
     if text is not None:
         _show_new({"token": text}, as_json=as_json)

@@ -28,13 +28,13 @@ app = typer.Typer()
 
 
 class OnlyPart(StrEnum):
-    """What can run alone."""
+    """A part of the system that can run alone."""
 
     SERVERS = "servers"
 
 
 class LeftOut(StrEnum):
-    """What can be left out."""
+    """A part of the system that can be left out."""
 
     PIPELINE = "pipeline"
 
@@ -90,14 +90,14 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
 
 
 def _paths(settings: Settings) -> dict[str, str]:
-    """Lets the pipeline, which runs in the data directory, import the metrics that are found from here."""
+    """Lets the pipeline import registered metrics from the current folder, since it runs in another one."""
     if settings.pipeline.metrics is None:
         return {}
     return {"PYTHONPATH": os.pathsep.join(str(Path(one).absolute()) for one in sys.path)}
 
 
 def _shown(urls: StoreUrls) -> dict[str, str]:
-    """The stores without their password, which stands in `run.json` for the owner of the directory."""
+    """The URLs without their passwords; the owner of the data directory finds those in `run.json`."""
     return {name: masked_url(url) for name, url in asdict(urls).items()}
 
 

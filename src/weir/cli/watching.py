@@ -17,7 +17,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 async def watch_worker(arguments: Sequence[str], *, drain_s: float) -> None:
-    """Keep one worker running on the newest code until cancelled. It drains before the next one begins."""
+    """Keep one worker running on the newest code until cancelled. Each drains before the next one starts."""
     command = ChildCommand(
         argv=(sys.executable, "-m", "weir.cli", "worker", *arguments),
         cwd=Path.cwd(),
@@ -34,7 +34,7 @@ async def watch_worker(arguments: Sequence[str], *, drain_s: float) -> None:
 
 
 async def _wait_for_change(child: Child, seen: dict[Path, int]) -> None:
-    """Wait until a file changes. A worker that ended meanwhile, for a mistake in the code, waits with it."""
+    """Wait until a file changes, also if the worker ended before, as it does on an error in the code."""
     told = False
     while (now := await asyncio.to_thread(_stamps, Path.cwd())) == seen:
         if child.status() is not None and not told:

@@ -22,7 +22,7 @@ def webhook() -> None:
 @app.command("list")
 @about_environment
 def list_webhooks(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """List the webhooks of an environment, as the process that answers sees them."""
+    """List the webhooks of an environment. Secrets are those that the answering process has."""
     found = ask_api(scope, lambda api: api.get("webhooks"))["items"]
     columns: Columns = {
         "name": "name",

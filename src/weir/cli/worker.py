@@ -1,4 +1,4 @@
-"""`weir worker`: do the work that specs map messages to, until Ctrl-C."""
+"""`weir worker`: run the handlers that specs give to messages, or the tasks of an app, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -61,14 +61,22 @@ def worker(
         str | None, typer.Argument(help="App of tasks or of commands, as `module:app`.", metavar="[APP]")
     ] = None,
     app_target: Annotated[
-        str | None, typer.Option("--app", help="The same as an option; else WEIR_WORKER__APP.")
+        str | None,
+        typer.Option(
+            "--app", help="The app as an option instead of an argument; left out: WEIR_WORKER__APP."
+        ),
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Work on so many messages at once.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Work on this many messages at once.")
+    ] = None,
     prefetch: Annotated[
-        int | None, typer.Option(min=0, help="Fetch so many messages ahead; else by handler time.")
+        int | None,
+        typer.Option(
+            min=0, help="Claim this many messages ahead; left out: it depends on how fast handlers are."
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Keep so many worker processes running.")
+        int | None, typer.Option(min=1, max=256, help="Keep this many worker processes running.")
     ] = None,
     queue: Annotated[
         list[str] | None, typer.Option(help="Work only on this queue; repeat it for several.")
@@ -78,7 +86,8 @@ def worker(
         typer.Option("--only", help="Work only for this environment: organization, project, environment."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Answer /metrics, /livez and /readyz here (tasks).")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port for /metrics, /livez and /readyz of a worker of tasks."),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Start again when a Python file below this folder changes.")
@@ -88,7 +97,7 @@ def worker(
     ] = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Work on the tasks of an app, or on every queue that a spec gives something to do. SIGTERM drains."""
+    """Run the tasks of an app, or the handlers that specs give to queues. SIGTERM drains and ends it."""
     settings = settings_with(data_dir)
     given = {
         "app": target or app_target,
@@ -154,7 +163,7 @@ def _arguments(
     scope: tuple[str, str, str] | None,
     data_dir: Path | None,
 ) -> list[str]:
-    """The options of one of several processes: those that were given, but one process."""
+    """The arguments of a child: the given options, but with one process."""
     options = {**given, "processes": 1, "data-dir": data_dir}
     arguments = [
         text for name, value in options.items() if value is not None for text in (f"--{name}", str(value))
@@ -167,7 +176,7 @@ def _arguments(
 async def work(
     settings: Settings, urls: StoreUrls, options: WorkerOptions, *, tasks: TaskTarget | None = None
 ) -> None:
-    """Work until cancelled, with everything that a worker needs around it."""
+    """Open the stores, start the loops that a worker needs, and work until cancelled."""
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(
             tracing(opentelemetry_variables(), service="weir-worker", say=log.warning)

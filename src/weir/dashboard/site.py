@@ -1,4 +1,4 @@
-"""The dashboard's files, served beside the API whose client they are."""
+"""Serves the files of the dashboard, which is a client of the API that serves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_BUILT = """<!doctype html><title>Weir</title>
 
 
 async def index(_: Request) -> Response:
-    """The page; its assets carry their hash in their name, so only this file must be fresh."""
+    """The page. Only this file must not be cached, because the name of each asset contains its hash."""
     page = STATIC / "index.html"
     if not page.exists():
         return HTMLResponse(NOT_BUILT, status_code=503, headers=HEADERS)
@@ -44,7 +44,7 @@ class _Assets(StaticFiles):
 
 
 def routes() -> list[BaseRoute]:
-    """What the application mounts; the assets may be built after it was started."""
+    """The routes that the application mounts. The assets may be built after the application has started."""
     return [
         Route("/", index, methods=["GET"], include_in_schema=False),
         Mount("/assets", _Assets(directory=STATIC / "assets", check_dir=False), name="assets"),

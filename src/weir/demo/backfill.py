@@ -1,7 +1,7 @@
 """Writes the demo's past into the archive, and from there into the tiers by a rebuild.
 
-The rebuild runs the transforms of the stream on Spark. It does not change the ledger, which counts what came
-through the streams, so the audit of a demo reports drift 0 like any other.
+The rebuild runs the transforms of the stream on Spark. It does not change the ledger, which counts the events
+that came through the streams, so the audit of a demo reports drift 0 like any other.
 """
 
 from __future__ import annotations

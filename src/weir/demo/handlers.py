@@ -32,7 +32,7 @@ async def _work(context: Context) -> None:
     story = _story(context)
     handler_ms = _INCIDENTS.handler_ms(story, _CLOCK.now_ms())
     await asyncio.sleep(handler_ms * (0.5 + _dice(context, "pace")) / 1_000)
-    # By attempt too, so that a retry may succeed.
+    # The attempt counts too, so that a retry may succeed.
     if _dice(context, "fails", str(context.attempt)) < story.failure_share:
         raise ConnectionError(
             f"upstream 10.0.3.{context.attempt} closed the connection after 1{context.attempt}ms"

@@ -32,7 +32,7 @@ _ACTOR = "demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """The rule that spoke, the value that it saw, and the verdict."""
+    """The rule of a past alert, the value that it saw, and the verdict."""
 
     rule: str
     metric: str
@@ -97,7 +97,7 @@ _TOLD = {
 
 
 async def write_past_alerts(database: Database, *, first_ms: int) -> None:
-    """Write what was told about the past, once."""
+    """Write the alerts and annotations of the past, unless the shop has alerts already."""
     scope = scope_names(SHOP.environment)
     if (await database.fetch(SQL["has_alerts"], **scope))[0]["found"]:
         return

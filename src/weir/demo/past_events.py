@@ -30,7 +30,7 @@ AGES: tuple[tuple[int, int], ...] = (
 than a point of a chart, so that a point has a lowest and a highest value. Charts compare the last two hours
 with those a day and a week ago, so these are as fine as their tier."""
 
-# Enough for percentiles, and the past stays small.
+# Waits per event: enough for percentiles, while the past stays small.
 MAX_SAMPLES = 20
 # A long step is simulated in strokes of this length, so that bursts and incidents show in it.
 STROKE_MS = 4 * MINUTE_MS

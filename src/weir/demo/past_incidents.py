@@ -1,7 +1,7 @@
-"""The calendar of what went wrong before the demo started: a few incidents of different kinds per week.
+"""The calendar of the incidents before the demo started: a few incidents of different kinds per week.
 
-It is a function of the demo's first incident, so the processes that write events, alerts and annotations
-agree on it.
+It depends only on the time of the demo's first incident, so the processes that write events, alerts and
+annotations agree on it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PastIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deploy:
-    """A version that went out, or back."""
+    """The deploy of a version, or its roll-back."""
 
     at_ms: int
     text: str
@@ -68,13 +68,13 @@ _CALENDAR = (
     (24.6, IncidentKind.MAIL_WORKERS_DOWN, 30),
     (27.1, IncidentKind.BANK_SLOW, 40),
 )
-"""How many days ago, what, and for how many minutes; fewer than four in any week."""
+"""Days before the first incident, kind, and length in minutes; fewer than four in any week."""
 _DEPLOY_EVERY_MS = 3 * DAY_MS
 _FIRST_VERSION = 31
 
 
 def past_incidents(first_ms: int) -> tuple[PastIncident, ...]:
-    """What went wrong in the thirty days before the demo's own first incident, oldest first."""
+    """The incidents of the thirty days before the demo's own first incident, oldest first."""
     found = [
         PastIncident(
             kind=kind, start_ms=_placed(kind, first_ms - round(days * DAY_MS)), lasts_ms=minutes * MINUTE_MS
@@ -85,7 +85,7 @@ def past_incidents(first_ms: int) -> tuple[PastIncident, ...]:
 
 
 def _placed(kind: IncidentKind, at_ms: int) -> int:
-    """Nobody deploys at the weekend: a deploy is moved to the Friday before."""
+    """The start of an incident. A bad deploy at a weekend is moved to the Friday before."""
     at_ms -= at_ms % MINUTE_MS
     if kind is IncidentKind.BAD_DEPLOY:
         # The first day of Unix time was a Thursday, the fourth day of its week.
@@ -94,7 +94,7 @@ def _placed(kind: IncidentKind, at_ms: int) -> int:
 
 
 def past_deploys(first_ms: int) -> list[Deploy]:
-    """Every version that went out, those that were taken back included, oldest first."""
+    """Every deploy and every roll-back, oldest first."""
     return [
         Deploy(at_ms=at_ms, text=f"v{number} out" if back is None else f"v{number} taken back: {back}")
         for number, at_ms, back in sorted(_versions(first_ms), key=lambda one: one[1])
@@ -102,7 +102,7 @@ def past_deploys(first_ms: int) -> list[Deploy]:
 
 
 def _versions(first_ms: int) -> Iterator[tuple[int, int, str | None]]:
-    """The number of a version, when it went out or back, and why it went back."""
+    """The number of a version, the time of its deploy or roll-back, and the reason of a roll-back."""
     bad = [one for one in past_incidents(first_ms) if one.kind is IncidentKind.BAD_DEPLOY]
     quiet = [first_ms - age for age in range(_DEPLOY_EVERY_MS // 2, 30 * DAY_MS, _DEPLOY_EVERY_MS)]
     going_out = sorted([*quiet, *(one.start_ms for one in bad)])

@@ -16,7 +16,7 @@ from weir.telemetry.sampler import LAGS_PER_EVENT, SAMPLES_PER_FLUSH, ProcessIde
 
 CONCURRENCY = 16
 DEPLOYED_AGO_MS = 6 * MINUTE_MS
-"""These processes ended that long ago, so the list of live processes does not show them."""
+"""These processes ended this long ago, so the list of live processes does not show them."""
 
 SINCE_MS = 7 * DAY_MS
 _CONNECTIONS = 10
@@ -32,7 +32,7 @@ _WORKERS = {SHOP.environment: _identity("worker", "shop")}
 
 
 def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
-    """The reports of the processes that fit the events of the queues, one per process and moment."""
+    """Reports of the processes that match the events of the queues, one per process and moment."""
     dice = Random(2)
     for at_ms, events in groupby(past, key=lambda one: one.at_ms):
         if not _reported(now_ms - at_ms):
@@ -45,7 +45,7 @@ def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEven
 
 
 def past_lags(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
-    """The lags by queue that the workers reported beside these reports."""
+    """The lags per queue that the workers reported along with these reports."""
     by_names: dict[tuple[str, ...], ProcessIdentity] = {one.names: who for one, who in _WORKERS.items()}
     for one in past:
         identity = by_names.get(one.event.dimensions[:3])
@@ -57,7 +57,7 @@ def past_lags(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
 
 
 def _reported(age_ms: int) -> bool:
-    """Whether a report has that age: at every moment of the last two hours, before that one per minute."""
+    """Whether there is a report of this age: at every moment of the last two hours, and per minute before."""
     if not DEPLOYED_AGO_MS <= age_ms <= SINCE_MS:
         return False
     return age_ms <= 2 * HOUR_MS or age_ms % MINUTE_MS == 0

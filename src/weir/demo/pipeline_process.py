@@ -23,7 +23,7 @@ def main(data_dir: Path, incidents: Incidents) -> None:
     landed = data_dir / LANDED
     if not landed.exists():
         _backfill(options, session, incidents)
-        # Only now: a demo that was interrupted before this writes its past again.
+        # Touched last, so that a demo that is interrupted before this writes its past again.
         landed.touch()
     run_pipeline(options, session, run_audit=audit_in_thread(options))
 

@@ -32,13 +32,13 @@ _PATIENCE_S = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     for_s: float | None = None
-    """End after so many seconds of traffic, counted from when the past has landed."""
+    """End after this many seconds of traffic, counted from the moment when the past has landed."""
     speed: float = 1.0
 
 
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
-    """Run until the time is over, or until cancelled: then too it ends with its summary."""
-    # Checked first: the pipeline needs Java, and would fail only after everything else has started.
+    """Run until the time is over or until cancelled, and return a summary in both cases."""
+    # Checked first, because the pipeline needs Java and would fail only after all else has started.
     await find_java()
     started = time.monotonic()
     incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
@@ -64,7 +64,7 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
 
 
 async def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for the work. Ctrl-C ends it and nothing else; a second one ends the demo at once."""
+    """Wait for the work. A first Ctrl-C ends only the work; a second one ends the demo at once."""
     try:
         await work
     except asyncio.CancelledError:
@@ -74,7 +74,7 @@ async def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _send_traffic(traffic: Traffic, system: System, for_s: float | None) -> None:
-    """Send traffic until the time is over; a server or process that fails for good ends it at once."""
+    """Send traffic until the time is over, or until a server or process fails for good."""
     waits = [traffic.run(), *system.endings()]
     if for_s is not None:
         waits.append(_wait_for_end(for_s, system.stack.data_dir.path / LANDED))

@@ -26,7 +26,7 @@ INCIDENT_FAILURES = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStory:
-    """How work arrives at one queue, how fast it is done, and how it fails."""
+    """How messages arrive at one queue, how fast handlers are, and how often they fail."""
 
     name: str
     per_second: float
@@ -86,7 +86,7 @@ TENANTS = (SHOP, STAGING, BILLING)
 
 
 def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
-    """The arrival rate of a queue at a moment: the day's wave, the week's, and its bursts."""
+    """The arrival rate of a queue at a moment, which varies with the day, the week and bursts."""
     day = math.sin(2 * math.pi * ((at_ms % DAY_MS) / DAY_MS - 0.3))
     # The first day of Unix time was a Thursday, the fourth day of a week that ends with a weekend.
     weekend = 0.6 if (at_ms // DAY_MS + 3) % 7 >= 5 else 1.0
@@ -96,7 +96,7 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """What goes wrong: while the demo runs the bank is slow now and then, and its past has a calendar."""
+    """The incidents of the demo: while it runs, the bank is slow now and then; its past has a calendar."""
 
     first_ms: int = 0
     """The first incident of the running demo; others begin every `INCIDENT_EVERY_MS` after it."""
@@ -108,7 +108,7 @@ class Incidents:
         return story.incident and since_ms >= 0 and since_ms % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
 
     def effect(self, story: QueueStory, at_ms: int) -> IncidentEffect:
-        """What an incident of the past does to a queue at a moment."""
+        """The effect of a past incident on a queue at a moment."""
         found = next((one for one in self.past if one.hits(story.name, at_ms)), None)
         return NO_EFFECT if found is None else effect_of(found.kind)
 

@@ -47,7 +47,7 @@ class DemoAccount:
 
 
 async def set_up(postgres_url: str, client: httpx2.AsyncClient, *, first_ms: int) -> list[DemoAccount]:
-    """Make tokens and apply specs for every tenant of the demo, and write what was told about its past."""
+    """Make tokens and apply specs for every tenant of the demo, and write the alerts of its past."""
     async with Database(postgres_url, max_size=2, name="weir-demo") as database:
         tokens = {name: await _create_token(Tokens(database), name) for name in _organizations()}
         await write_past_alerts(database, first_ms=first_ms)
@@ -85,7 +85,7 @@ async def _apply(client: httpx2.AsyncClient, account: DemoAccount, file: str) ->
 
 
 async def _fill_paused(client: httpx2.AsyncClient, account: DemoAccount) -> None:
-    """Pause the queues that somebody seems to have forgotten, and give them a backlog."""
+    """Pause the queues that are paused in the scenario, and give them a backlog."""
     for story in account.tenant.queues:
         if story.paused:
             path = f"/api/v1/queues/{quote(story.name, safe='')}"
@@ -95,7 +95,7 @@ async def _fill_paused(client: httpx2.AsyncClient, account: DemoAccount) -> None
 
 
 async def _import_catalog(client: httpx2.AsyncClient, account: DemoAccount) -> None:
-    """Push the rows of a file, once. Some fail for ever, so that there are dead letters to look at."""
+    """Push the rows of a file once. Some rows always fail, so that there are dead letters to look at."""
     queue = (await _ask(client, "GET", "/api/v1/queues/imports", account)).json()
     if not queue["totals"]["enqueued"]:
         await _push(client, account, "imports", range(FIRST_IMPORT))

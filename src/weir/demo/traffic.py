@@ -59,7 +59,7 @@ class Traffic:
             await asyncio.sleep(TICK_S)
             due += arrivals_per_second(story, self._clock.now_ms()) * TICK_S * self._speed
             count = min(int(due), MAX_PUSH)
-            # More than `MAX_PUSH` is dropped, not sent later as a growing burst.
+            # Messages over `MAX_PUSH` are dropped; sent later they would become a growing burst.
             due -= int(due)
             if not count:
                 continue

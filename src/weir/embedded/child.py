@@ -26,7 +26,7 @@ _LOG_LIMIT_BYTES = 16 << 20
 class ChildCommand:
     """The command of a child. `stop_signal` asks it to end cleanly; it is also sent if the parent dies.
 
-    `umask` is that of the files that it makes: its own account's alone, or None for the parent's.
+    `umask` is set for the files that the child makes; None keeps the parent's umask.
     """
 
     argv: tuple[str, ...]
@@ -38,7 +38,7 @@ class ChildCommand:
 
 
 class Child:
-    """A running child and its log; without one, it writes where its parent does."""
+    """A running child and its log file; without a log, the child writes to its parent's output."""
 
     def __init__(self, command: ChildCommand, *, log: Path | None, inherit: tuple[int, ...] = ()) -> None:
         self.command = command

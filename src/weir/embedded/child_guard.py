@@ -31,7 +31,7 @@ def become(account: dict[str, Any], libc: ctypes.CDLL) -> None:
     if not account["search"]:
         os.setuid(account["uid"])
         return
-    # Without this, access(2), which PostgreSQL calls first, ignores the capability that is kept.
+    # Otherwise access(2), which PostgreSQL calls first, ignores the capability that this process keeps.
     libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setuid(account["uid"])
     for capability in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE):

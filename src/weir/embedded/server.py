@@ -21,7 +21,7 @@ class EmbeddedServer(Protocol):
     def url(self) -> str: ...
 
     async def prepare(self) -> None:
-        """Prepare its folder, and refuse one with which a start would lose data. Runs before every start."""
+        """Prepare the folder, or fail if a start with it would lose data. Called before every start."""
         ...
 
     def command(self) -> ChildCommand: ...
@@ -31,7 +31,7 @@ class EmbeddedServer(Protocol):
         ...
 
     def explain(self, lines: list[str]) -> str | None:
-        """The reason in its last log lines, if it is a known one that a restart cannot cure; else None."""
+        """Why the server ended, if its last log lines name a reason that a restart cannot cure; else None."""
         ...
 
 

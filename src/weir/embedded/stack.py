@@ -68,7 +68,7 @@ class Stack:
         """Stop every server in whatever state it is, and unlock the directory."""
         if self._watch is not None:
             self._watch.cancel()
-            # `wait`, because its failure is raised by `wait_for_failure` and must not keep us from stopping.
+            # `wait` raises nothing: `wait_for_failure` raises the failure, which must not prevent the stop.
             await asyncio.wait([self._watch])
             self._watch = None
         try:

@@ -1,4 +1,4 @@
-"""Chooses the account of a server: PostgreSQL refuses to run as root, so as root it gets another one."""
+"""Chooses the account of a server: PostgreSQL refuses to run as root, so it gets another account then."""
 
 from __future__ import annotations
 

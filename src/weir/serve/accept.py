@@ -1,7 +1,7 @@
-"""Accepts connections: all that wait, in one turn of the event loop.
+"""Accepts all waiting connections in one turn of the event loop.
 
-libuv accepts one connection per turn. In a burst a turn is several milliseconds of other clients' requests,
-so the last of some hundred new clients would wait for a second before its first byte is read.
+libuv accepts one connection per turn. In a burst a turn takes several milliseconds for other clients'
+requests, so the last of some hundred new clients would wait for a second before its first byte is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONNECTION_FAILED = frozenset(
 _PAUSE_S = 0.2
 """Pause before the next `accept` when no file descriptor is left."""
 _TLS_GOODBYE_S = 2.0
-"""How long a client may take to say goodbye; what it still sends meanwhile is read past."""
+"""How long a client may take to close TLS; data that it still sends until then is ignored."""
 
 
 class Acceptor:
@@ -69,7 +69,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more, and end what has not become a connection. The owner closes the socket."""
+        """Accept nothing more, and end unfinished handshakes. The owner closes the socket."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
@@ -95,7 +95,7 @@ class Acceptor:
                     continue
                 if error.errno not in _EXHAUSTED:
                     raise
-                # Nothing can be accepted until something closes. Who waits stays in the kernel's queue.
+                # Nothing can be accepted until something closes. Waiting clients stay in the kernel's queue.
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_PAUSE_S, self._listen)
                 self._relieve(MAX_PER_TURN)
@@ -123,7 +123,7 @@ class Acceptor:
         handshake = TlsHandshake(connection, address)
         unfinished.add(handshake)
         self._handshakes.add(handshake)
-        # Whoever speaks no TLS, or leaves, or takes too long, is no error of this process.
+        # A client that speaks no TLS, leaves, or takes too long is not an error of this process.
         with suppress(OSError):
             try:
                 transport, _ = await self._loop.connect_accepted_socket(

@@ -27,7 +27,7 @@ def published_address(data_dir: Path | None, url: str) -> Iterator[None]:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file; empty if there is none, or if it is not ours to read."""
+    """The token in a file; empty if there is none, or if this user may not read it."""
     try:
         return path.read_text().strip()
     except OSError:

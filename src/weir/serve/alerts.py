@@ -30,7 +30,7 @@ def open_alerting(
     clock: Clock,
     workers: WorkerRegister,
 ) -> tuple[AlertServices, tuple[Loop, ...]]:
-    """The room that routes use, and its three loops."""
+    """The alert services that routes use, and their three loops."""
     client = guarded_client(policy)
     stack.push_async_callback(client.aclose)
     sender = ChannelSender(

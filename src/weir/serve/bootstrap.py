@@ -1,4 +1,4 @@
-"""The first tokens of an installation; all later ones are made by somebody who has one."""
+"""The first tokens of an installation. All later tokens are created with one of these."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def bootstrap_tokens(tokens: Tokens, folder: Path) -> None:
 
 
 async def keep_token(tokens: Tokens, path: Path, new: NewToken) -> str:
-    """The token that is kept in `path`; a new one is made if there is none or it no longer holds."""
+    """Return the token in the file `path`; create it if there is none, or if it is no longer valid."""
     kept = read_token(path)
     try:
         await CachedAuthenticator(tokens).authenticate(kept)
@@ -44,7 +44,7 @@ async def keep_token(tokens: Tokens, path: Path, new: NewToken) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Readable by its owner alone from the first byte on."""
+    """Write a file that only its owner can read, from the first byte on."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""From settings to a process: every part is constructed here, once, and closed in reverse order."""
+"""Builds a process from the settings: constructs every part once, and closes them in reverse order."""
 
 from __future__ import annotations
 
@@ -90,9 +90,10 @@ log = structlog.get_logger("weir.serve")
 CONTROL_WAIT_S = 0.5
 """How long a request waits for a connection: it may need two, and must answer 503 within two seconds."""
 _FIRST_CONNECTIONS = 4
+"""Connections that are open before the loops start, because all of them ask at once (0090)."""
 OPERATION_ANSWER_S = 3.0
-"""How long an answer about operations may take: a push that is queued waits for it. A group commit takes
-less than 0.1 s."""
+"""How long PostgreSQL may take to answer about operations, because a push that is queued waits for it.
+A group commit takes less than 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class Process:
 async def open_process(
     settings: Settings, urls: StoreUrls, *, accept_loss: bool = False
 ) -> AsyncIterator[Process]:
-    """Connect everything that the settings describe, and restore in Redis what PostgreSQL knows."""
+    """Connect every part that the settings describe, and define the queues of PostgreSQL in Redis again."""
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(
             tracing(opentelemetry_variables(), service="weir-api", say=log.warning)
@@ -115,7 +116,6 @@ async def open_process(
         counts = ProcessCounts()
         database = Database(
             urls.postgres,
-            # All loops ask at once when the process starts; they should not wait for connections to be made.
             min_size=min(_FIRST_CONNECTIONS, settings.api.postgres_connections),
             max_size=settings.api.postgres_connections,
             timeout_s=CONTROL_WAIT_S,
@@ -129,7 +129,7 @@ async def open_process(
         clock = StoreClock(database)
         # Windows and schedules follow the time of PostgreSQL from the first request on.
         await clock.ask()
-        # Before anything is restored: queues that are defined in an empty Redis would hide the loss.
+        # This comes before `restore`: queues that are defined in an empty Redis would hide the loss.
         epochs = Epochs(database, stores.broker)
         await epochs.agree(accept_loss=accept_loss)
         observer = PrometheusObserver(CollectorRegistry())
@@ -162,12 +162,12 @@ async def open_process(
             stack, settings, urls, broker, definitions, activity=counts, chained=chained
         )
         pusher, settler = _exchange(settings.load, operations, broker, chained=chained)
-        # Webhooks share calls in the room that receives them, queue by queue and in order.
+        # The receiver of webhooks joins pushes into calls itself, per queue and in order.
         front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
         front = AnsweringPusher(front, operations.tally)
         hooks = await open_hooks(database, broker, front, settings.worker, clock=clock, tracer=tracer)
         if tracer is not None:
-            # The room that receives webhooks writes their spans itself, before they share calls.
+            # The receiver of webhooks writes their spans itself, before it joins them into calls.
             pusher, settler = TracedPusher(pusher, tracer), TracedSettler(settler, tracer)
             front = TracedPusher(front, tracer)
         alerts, alert_loops = open_alerting(
@@ -263,7 +263,7 @@ async def _open_operations(
     activity: DatabaseActivity,
     chained: ChainedMessages,
 ) -> tuple[OperationService, SystemEvents]:
-    """The operation queue, on connections of its own, for which nothing waits long."""
+    """The operation queue, on its own connections, for which a request waits only `postgres_wait_s`."""
     load = settings.load
     reserved = Database(
         urls.postgres,
@@ -300,7 +300,7 @@ async def _open_operations(
 def _exchange(
     load: LoadSettings, operations: OperationService, broker: Broker, *, chained: ChainedMessages
 ) -> tuple[Pusher, Settler]:
-    """What executes pushes and settlements; without admission the broker alone, however busy it is."""
+    """The pusher and the settler. Without admission they only call the broker, however busy it is."""
     front: Pusher = CoalescingPusher(DirectPusher(broker))
     settler: Settler = CoalescingSettler(DirectSettler(broker))
     if load.admission:
@@ -333,13 +333,13 @@ def _dead_letter_loops(
 
 
 def _limits(settings: ApiSettings) -> Limits:
-    """Every limit that has a setting of its name; the others are fixed."""
+    """The limits, with every value that has a setting of the same name; the others are fixed."""
     names = [field.name for field in fields(Limits) if field.name in ApiSettings.model_fields]
     return Limits(**{name: getattr(settings, name) for name in names})
 
 
 def _pool_probes(database: Database) -> SamplerProbes:
-    """The connections of PostgreSQL are this process's pool."""
+    """Probes for the sampler. The pool of an API process is its connections to PostgreSQL."""
     return SamplerProbes(
         free_slots=lambda: database.state().max_size - database.state().busy,
         pool_size=lambda: database.state().max_size,

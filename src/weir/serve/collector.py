@@ -1,4 +1,4 @@
-"""How often a process that runs for long collects garbage."""
+"""How often a long-running process collects garbage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 
 
 def calm_collector() -> None:
-    """Collect garbage seldom: what was built stays until the process ends, and requests leave few cycles."""
+    """Collect garbage seldom: the parts of the process stay until it ends, and requests leave few cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 25, 25)

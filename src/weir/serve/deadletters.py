@@ -1,4 +1,4 @@
-"""Dead letters in Spark, put together from settings."""
+"""The analysis of dead letters in Spark, built from the settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weir.stores.urls import resolve_urls
 def analyse_dead_letters(
     settings: Settings, *, partitions: int, limit: int, output: Path | None, master: str | None
 ) -> dict[str, Any]:
-    """Regroup and trend every dead letter of every tenant."""
+    """Group the dead letters of all tenants again, and find the trend of each group."""
     asyncio.run(find_java())
     session = open_session(session_options(settings, master=master))
     try:

@@ -1,4 +1,4 @@
-"""Keeps the users of Redis for direct mode as the tokens in PostgreSQL say, whatever Redis forgot."""
+"""Keeps one user of Redis per token for direct mode in PostgreSQL, also if Redis lost its users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 10.0
 
 
 class DirectUserKeeper:
-    """Makes users again that a restart of Redis lost, and removes those of tokens that ended.
+    """Makes users again that a restart of Redis lost, and removes the users of tokens that ended.
 
     Other users are left alone: another installation may share this Redis.
     """

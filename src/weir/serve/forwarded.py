@@ -1,4 +1,4 @@
-"""Who sent a request that came through a proxy: its headers are believed if the proxy is a trusted one."""
+"""Finds the client of a request that came through a proxy, from the headers of trusted proxies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TrustedProxies:
         return found is not None and any(found in network for network in self._networks)
 
     def client(self, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """The last address that no trusted proxy wrote about itself; None if the headers name none.
+        """The last address that is not that of a trusted proxy; None if the headers name no address.
 
-        What stands before it was written by the client, who may write anything.
+        The client itself may have written the addresses before it, and can write anything.
         """
         found: str | None = None
         for word in reversed(_words(headers, b"x-forwarded-for")):

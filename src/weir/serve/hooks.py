@@ -1,4 +1,4 @@
-"""Webhooks, specs and workers, built from settings."""
+"""Builds webhooks, specs and workers from the settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """The parts that a process of the API needs."""
+    """The specs, apps and webhooks of an API process."""
 
     registry: CurrentSpecs
     receiver: Receiver
@@ -54,7 +54,7 @@ class Hooks:
         return (Loop(name="spec-registry", run=self.registry.run),)
 
     async def refresh_registry(self, event: SystemEvent) -> None:
-        """Read the specs now: an event says that specs or queues changed, perhaps in another process."""
+        """Read the specs again, because specs or queues changed, perhaps in another process."""
         await self.registry.refresh()
 
 
@@ -83,7 +83,7 @@ async def open_hooks(
 
 
 def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> SpecRegister:
-    """The register of specs, with everything that follows them."""
+    """The register of specs, with the channels, alerts and schedules that change along with a spec."""
     return SpecRegister(
         database,
         broker,
@@ -93,7 +93,7 @@ def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> 
 
 
 def open_apps(database: Database, specs: SpecRegister) -> AppRegister:
-    """The register of apps, with the schedules that follow them."""
+    """The register of apps, with the schedules that change along with an app."""
     return AppRegister(database, specs, follow_schedules=follow_app)
 
 
@@ -119,7 +119,7 @@ async def open_worker(
     tracer: Tracer | None = None,
     tasks: TaskHandler | None = None,
 ) -> tuple[Worker, tuple[Loop, ...]]:
-    """A worker over real stores, and the loops that it needs beside it."""
+    """A worker on the stores, and the loops that must run beside it."""
     registry = CurrentSpecs(database)
     await registry.refresh()
     clock = StoreClock(database)

@@ -11,7 +11,10 @@ HEARTBEAT_S = 5.0
 
 
 class Sweeper:
-    """Returns lapsed leases and expires what is too old, in every shard. Safe in any number of processes."""
+    """Returns messages of lapsed leases and expires old messages, in every shard.
+
+    Any number of processes may do so at once.
+    """
 
     def __init__(self, broker: Broker, *, every_s: float = SWEEP_S) -> None:
         self._broker = broker

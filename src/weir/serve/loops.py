@@ -19,7 +19,7 @@ from weir.model.backoff import Backoff
 log = structlog.get_logger("weir.serve")
 _BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 _HEALTHY_S = 60.0
-"""A loop that ran this long wipes the failures before it."""
+"""After a run of this length, earlier failures of a loop no longer count for its back-off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LoopSupervisor:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run every loop while the block runs; all have ended when it is left."""
+        """Run every loop while the block runs, and wait at its end until all have ended."""
         tasks = [asyncio.create_task(self._keep(loop), name=loop.name) for loop in self._loops]
         try:
             yield

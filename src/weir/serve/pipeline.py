@@ -1,4 +1,4 @@
-"""From settings to a pipeline: where it reads, where it writes, and the broker that an audit asks."""
+"""Builds a pipeline and its audit from the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weir.warehouse.audit_reader import ENVIRONMENTS_PER_QUESTION, Counts
 from weir.warehouse.connection import ClickHouseConnection
 
 LIVE_S = 60.0
-"""For reading all live odometers; without them the audit is incomplete."""
+"""Time limit for reading all live odometers; without some of them an audit is incomplete."""
 
 
 def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
@@ -74,7 +74,7 @@ def session_options(settings: Settings, *, master: str | None = None) -> Session
 
 
 def jvm_answers() -> bool:
-    """Whether Spark's JVM answers a call, or none was started yet; hangs while it hangs."""
+    """Whether Spark's JVM answers a call, or has not started yet. The call hangs while the JVM hangs."""
     context: Any = SparkContext._active_spark_context
     try:
         return context is None or context._jvm is None or context._jvm.System.nanoTime() is not None
@@ -88,7 +88,7 @@ def audit_in_thread(options: PipelineOptions) -> RunAudit:
 
 
 async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditReport:
-    """Audit what the stores of these options hold, live queues included."""
+    """Audit the stores of these options, including live queues."""
     store, warehouse = StreamStore(options.redis_url), ClickHouseConnection(options.clickhouse_url)
     names = [definition.name for definition in options.definitions]
     auditor = PipelineAuditor(
@@ -97,7 +97,7 @@ async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditRep
     broker = RedisBroker(RedisConnection(url=options.redis_url), shards=options.shards)
     try:
         live, problem = await read_live(broker, auditor)
-        # In this thread: Python waits for asyncio's threads before it exits, and an audit waits for minutes.
+        # Not in a thread of asyncio: an audit may wait for minutes, and Python joins those threads at exit.
         return auditor.audit(live, wait_s=wait_s, problem=problem)
     finally:
         await broker.aclose()
@@ -108,9 +108,9 @@ async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditRep
 async def read_live(
     broker: Broker, auditor: PipelineAuditor, *, within_s: float = LIVE_S
 ) -> tuple[dict[QueueRef, Counts], str]:
-    """The live odometers that are ahead of what has landed, and why some are missing, if so.
+    """The live odometers that are ahead of the landed ones, and why some are missing, if so.
 
-    Only those are kept, so that a million queues at rest need no memory.
+    Others are not kept, so that a million queues at rest need no memory.
     """
     found: dict[QueueRef, Counts] = {}
     deadline = time.monotonic() + within_s
@@ -130,6 +130,6 @@ async def live_odometers(broker: Broker, environment: EnvironmentRef) -> dict[Qu
     try:
         states = await broker.states(environment)
     except NotFound:
-        # The environment or one of its queues was deleted meanwhile.
+        # The environment or one of its queues was deleted since the list was read.
         return {}
     return {state.queue: tuple(state.odometers.get(name, 0) for name in QUEUE_COUNTERS) for state in states}

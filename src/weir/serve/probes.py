@@ -14,12 +14,12 @@ from weir.control.sql import NamedQuery
 from weir.errors import ControlUnavailable, Unavailable
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 
-_ONE = NamedQuery(name="one", sentence="Answer at all.", text="SELECT 1 AS one")
+_ONE = NamedQuery(name="one", sentence="Show that PostgreSQL answers.", text="SELECT 1 AS one")
 _PROBE_SCOPE = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="weir", environment="readiness")
 
 
 def redis_probe(broker: Broker) -> ReadinessProbe:
-    """Redis takes writes: a full disk or a read-only replica answers reads and refuses this."""
+    """Redis takes writes. With a full disk, or as a read-only replica, it answers reads but refuses this."""
 
     async def check() -> None:
         await broker.limit(_PROBE_SCOPE, None)
@@ -28,7 +28,7 @@ def redis_probe(broker: Broker) -> ReadinessProbe:
 
 
 def postgres_probe(database: Database) -> ReadinessProbe:
-    """PostgreSQL answers. Not essential: known tokens and the hot path go on without it for a while."""
+    """PostgreSQL answers. Not essential: requests with known tokens work without it for a while."""
 
     async def check() -> None:
         await database.fetch_one(_ONE)
@@ -37,7 +37,7 @@ def postgres_probe(database: Database) -> ReadinessProbe:
 
 
 def epoch_probe(epochs: Epochs) -> ReadinessProbe:
-    """Redis is the one that PostgreSQL knows; while PostgreSQL is away nothing can be said."""
+    """Redis is the one that PostgreSQL knows. While PostgreSQL is away, the probe succeeds."""
 
     async def check() -> None:
         try:
@@ -49,7 +49,7 @@ def epoch_probe(epochs: Epochs) -> ReadinessProbe:
 
 
 def disk_probe(path: Path, *, min_free_bytes: int) -> ReadinessProbe:
-    """There is room where this process and its embedded servers write."""
+    """The disk of the data directory, on which the embedded servers write, has free space."""
 
     async def check() -> None:
         found = await asyncio.to_thread(shutil.disk_usage, path)

@@ -1,7 +1,7 @@
-"""HTTP with limits of size and time for everything in a request that is not its body. uvicorn has none.
+"""HTTP with limits of size and time for all parts of a request but its body. uvicorn has no such limits.
 
-What a read brought is counted after it was parsed. A request that came in one piece, as nearly all do, costs
-some comparisons here.
+The bytes of a read are counted after they are parsed. A request that arrives in one read, as nearly all do,
+costs only a few comparisons here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from weir.serve.transport import PoliteTransport
 from weir.serve.unfinished import UnfinishedRequests, client_of
 
 SLICE_BYTES = 16_384
-"""A longer read is parsed in slices of this size, so that what it brings is counted while it is parsed."""
+"""A longer read is parsed in slices of this size, so that its bytes are counted between slices."""
 CHUNK_BYTES = 16
-"""What each chunk may add to its content: a size of 8 digits and two line ends are 12."""
+"""Bytes that each chunk may add to its content: a size of 8 digits and two line ends take 12."""
 LINE_BYTES = 4
 """Colon, space and line end of a header."""
 
@@ -39,9 +39,9 @@ class Phase(IntEnum):
     IDLE = 0
     HEAD = 1
     BODY = 2
-    """Trailers are a part of it."""
+    """The body and its trailers."""
     ENDED = 3
-    """Whatever comes is not parsed."""
+    """Further bytes are not parsed."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -58,7 +58,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.limits = limits
         self._proxies = proxies
-        """Those that are believed; None if the peer of this connection is not one of them."""
+        """The trusted proxies; None if the peer of this connection is not one of them."""
         self.client_key: Hashable = None
         self._address: Hashable = None
         self.verified = False
@@ -66,17 +66,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unfinished = unfinished
         self._phase = Phase.IDLE
         self._watched_phase: Phase | None = None
-        """The phase in which the unfinished request was last entered among the others."""
+        """The phase of the request when it was last added to the unfinished ones."""
         self._running: RequestResponseCycle | None = None
-        """What is being answered. With pipelining, `cycle` is the request that arrives."""
+        """The request that is being answered. With pipelining, `cycle` is the request that arrives."""
         self._framing_bytes = 0
-        """What arrived of the head; in the body, what arrived besides its content."""
+        """Bytes of the head that arrived; in the body, bytes other than its content."""
         self._trailer_bytes = self._trailers = self._chunks = 0
         self._fed_body_bytes = 0
         self._completed = False
-        """Whether a request became complete in this read."""
+        """Whether this read completed a request."""
         self._large = False
-        """Whether this read may bring the request over the limit."""
+        """Whether the head may be over the limit with this read."""
         self._keep_alive = True
         self._violation: WeirError | None = None
 
@@ -94,7 +94,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def keeps_body(self) -> bool:
-        """Whether what arrives of the body waits in memory."""
+        """Whether the arriving body is kept in memory."""
         return True
 
     @property
@@ -116,7 +116,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unfinished.discard(self)
         self._outlet.end()
         if self._running is not None and self._running is not self.cycle:
-            # uvicorn tells the last request only.
+            # uvicorn tells only the last request that its client is gone.
             self._running.disconnected = True
             self._running.message_event.set()
         self._phase = Phase.ENDED
@@ -143,7 +143,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._read(data[start : start + SLICE_BYTES])
 
     def _is_plain_body(self) -> bool:
-        """Whether a body of known length is arriving, in which nothing else can stand."""
+        """Whether a body of known length is arriving, without chunks and trailers."""
         return self._phase is Phase.BODY and all(name != b"transfer-encoding" for name, _ in self.headers)
 
     def _read(self, data: bytes) -> None:
@@ -185,7 +185,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.start_request()
 
     def _believe(self, proxies: TrustedProxies) -> None:
-        """Take over what a trusted proxy says of its client."""
+        """Take the client's address and scheme from the headers of a trusted proxy."""
         host, scheme = proxies.client(self.headers), proxies.scheme(self.headers)
         if host is not None:
             # The port of the client is not in the headers.
@@ -195,7 +195,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.scope["scheme"] = scheme
 
     def start_request(self) -> None:
-        """Hand the request on. Until its body is complete, an answer ends the connection."""
+        """Pass the request to the application. Until its body is complete, an answer ends the connection."""
         super().on_headers_complete()
         self._keep_alive = self.cycle.keep_alive and not self.parser.should_upgrade()
         self.cycle.keep_alive = False
@@ -214,16 +214,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self.finish_request()
 
     def finish_request(self) -> None:
-        """The body is complete."""
+        """Tell the application that the body is complete, and allow keep-alive if no answer has begun."""
         super().on_message_complete()
         if not self.cycle.response_started:
             self.cycle.keep_alive = self._keep_alive
 
     def _let_go(self) -> None:
-        """Break the reference cycles of a lost connection; its application holds what it still needs.
+        """Break the reference cycles of a lost connection; the application holds the objects that it needs.
 
-        The garbage collector runs so seldom (`calm_collector`) that clients who come and go would
-        cost 6 KB per connection until it does: 76 MiB after 13,000 connections.
+        The garbage collector runs so seldom (`calm_collector`) that each closed connection would cost 6 KB
+        until then: 76 MiB after 13,000 connections.
         """
         self.pipeline.clear()
         self.scope = None  # type: ignore[assignment]
@@ -238,7 +238,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.refuse(violation or Malformed("the request is not valid HTTP"))
 
     def refuse(self, error: WeirError) -> None:
-        """Answer without an application, if nothing else is being answered, and hang up."""
+        """Answer without the application, unless another request is being answered, and hang up."""
         phase, sent = self._phase, self._framing_bytes
         self._end_reading()
         if self.transport.is_closing():
@@ -252,8 +252,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _answers_others(self, phase: Phase) -> bool:
-        """Whether requests before this one are still being answered. If it is among those that wait, it is
-        forgotten."""
+        """Whether earlier requests are still being answered. If this one waits behind them, it is dropped."""
         running = self._running
         if phase is Phase.BODY and self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()
@@ -286,16 +285,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = Phase.ENDED
 
     def _is_unfinished(self) -> bool:
-        """Whether the client may still be sending a request; asked when the connection is to be closed."""
+        """Whether the client may still be sending a request. Called before closing; it ends the reading."""
         unfinished = self._phase is not Phase.IDLE
         self._end_reading()
         return unfinished
 
     def _count(self, size: int) -> None:
-        """Add what a read brought to the request that it left unfinished."""
+        """Count the bytes of a read for the request that is still unfinished after it."""
         begins_body = self.in_body and self._watched_phase is not Phase.BODY
         if self._completed:
-            # Where in the read this request began is not known, but what was parsed of it is.
+            # Nobody knows where in the read this request began, so count what was parsed of it.
             self._framing_bytes = 0 if self.in_body else self._head_bytes()
         else:
             self._framing_bytes += size - self._fed_body_bytes
@@ -329,7 +328,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop(Malformed("too many requests were sent ahead on this connection"))
 
     def _on_trailer(self, name: bytes, value: bytes) -> None:
-        """Count a trailer and forget it: who asks for what stands in the headers."""
+        """Count a trailer and drop it, because nothing reads trailers."""
         self._trailers += 1
         self._trailer_bytes += len(name) + len(value) + LINE_BYTES
         if self._trailer_bytes > self.limits.max_header_bytes or self._trailers > self.limits.max_headers:
@@ -343,13 +342,13 @@ class LimitedProtocol(HttpToolsProtocol):
         return HeadersTooLarge(f"the {part} are over {self.limits.max_header_bytes} bytes")
 
     def _stop(self, error: WeirError) -> None:
-        """End the parsing of this read; uvicorn then asks for the answer to a request that is not valid."""
+        """End the parsing of this read. uvicorn then calls `send_400_response`."""
         self._violation = error
         raise _StopParsing
 
 
 class _StopParsing(Exception):
-    """Raised out of a parser's callback."""
+    """Ends the parser from within one of its callbacks."""
 
 
 def _answer(error: WeirError) -> bytes:

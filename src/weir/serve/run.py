@@ -1,4 +1,4 @@
-"""Serve until cancelled: stores, loops and HTTP, brought up in order and taken down in reverse."""
+"""Serves until cancelled: starts stores, loops and HTTP in order, and stops them in reverse."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def served(
             services = process.services
             if token_dir is not None and services.tokens is not None:
                 await bootstrap_tokens(services.tokens, token_dir)
-            # Both keep the event loop busy, so they are done before a loop waits for a store.
+            # Both block the event loop for 0.2 s and more, in which background loops would time out (0090).
             app = create_app(services, routes=dashboard())
             calm_collector()
             async with (
@@ -82,7 +82,7 @@ async def serve(
 
 
 async def _look_at_charts(url: str) -> None:
-    """Say at the start why charts cannot be read, such as a wrong password; pushes do not need ClickHouse."""
+    """Log at the start why charts cannot be read, such as a wrong password. Pushes do not need ClickHouse."""
     try:
         problems = (await inspect_clickhouse(url)).problems()
     except WeirError as error:

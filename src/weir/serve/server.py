@@ -22,6 +22,7 @@ from weir.serve.tls import CertificateFiles
 from weir.serve.unfinished import UnfinishedRequests
 
 GRACE_S = 20
+"""How long requests in progress may take after a stop; systemd units kill a process after 40 s."""
 BACKLOG = 2_048
 KEEP_ALIVE_S = 30
 MAX_FILES = 65_536
@@ -62,7 +63,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: the command that runs the server handles them."""
+        """Install no signal handlers, because the command that runs the server handles signals."""
         yield
 
     def _protocol(self) -> asyncio.Protocol:
@@ -77,7 +78,7 @@ class HttpServer(uvicorn.Server):
         )
 
     def _relieve(self, count: int) -> None:
-        """Close connections that do nothing, then the slowest of those that are sending."""
+        """Close idle connections, then the connections whose request has been arriving longest."""
         for connection in list(self.server_state.connections):
             if count and isinstance(connection, LimitedProtocol) and connection.idle:
                 connection.transport.close()
@@ -86,7 +87,7 @@ class HttpServer(uvicorn.Server):
 
 
 def raise_file_limit() -> None:
-    """Take as many file descriptors as the system gives: every client that waits needs one."""
+    """Allow as many file descriptors as the system permits, because every waiting client needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -94,7 +95,7 @@ def raise_file_limit() -> None:
 
 
 def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A listening address; port 0 picks a free one. Several processes may share one with `reuse_port`."""
+    """Bind a socket to an address; port 0 picks a free one. `reuse_port` lets several processes share it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,7 +124,7 @@ async def listening(
 ) -> AsyncIterator[str]:
     """Answer requests while the block runs; yields the base URL.
 
-    On the way out `stopping` is called, new connections are refused, and what is in progress may finish.
+    At its end `stopping` is called, new connections are refused, and requests in progress may finish.
     """
     server = HttpServer(_config(app, grace_s), limits or Limits(), tls=tls, proxies=proxies)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
@@ -153,7 +154,7 @@ def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        # uvicorn writes a line for every request that is not HTTP, and anyone can send those.
+        # uvicorn logs a warning for every request that is not HTTP, and anyone can send such requests.
         log_level="error",
         access_log=False,
         proxy_headers=False,

@@ -1,9 +1,8 @@
-"""Turns pushes away before they become requests, when admission would reject them.
+"""Refuses pushes before they reach the application, if admission would reject them.
 
-The protocol asks the load shedder when the headers have arrived. A refusal costs a tenth of what an
-application costs, and admitted pushes count from then on, so that many which arrive together are seen
-together. The sender of a push is known by its token, and only if that was verified lately; everyone else is a
-stranger.
+The protocol asks the load shedder when the headers have arrived. A refusal costs a tenth of a call of the
+application. An admitted push counts from that moment on, so that admission sees pushes that arrive together.
+A sender is known by its token, and only if that was verified lately; everyone else is a stranger.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from weir.model.ids import new_id
 from weir.serve.protocol import LimitedProtocol
 
 _SMALL = 1_048_576
-"""A body that is not read by the application is read past here, up to this size."""
+"""A push with a larger body is not refused here, because this protocol would have to read the whole body."""
 _PUSH_LINE = b"POST /api/v1/push HTTP/1.1\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,7})(?=\r\n)")
 _CREDENTIAL = re.compile(rb"\r\nauthorization: *([^\r\n]*)", re.IGNORECASE)
@@ -34,18 +33,18 @@ _PUSH = b"/api/v1/push"
 _RAW_PREFIX, _RAW_SUFFIX = b"/api/v1/queues/", b"/messages"
 
 _SAME_REFUSAL = 8
-"""So many in a row are told the same, but for the id of their request."""
+"""This many refusals in a row are equal but for the id of the request, because making one takes time."""
 _ID = "00000000-0000-0000-0000-000000000000"
 
 
 class LoadShedder:
-    """Answers pushes that would be rejected, and counts those that are on their way in."""
+    """Answers pushes that admission would reject, and counts pushes that are still arriving."""
 
     def __init__(self, services: Services, instruments: Instruments) -> None:
         self._services = services
         self._instruments = instruments
         self.shedding = False
-        """Whether the last push that was checked was turned away."""
+        """Whether the last checked push was refused."""
         self._refusals_left = 0
         self._refused_with: Overloaded | None = None
         self._pieces: list[bytes] = []
@@ -61,8 +60,8 @@ class LoadShedder:
         return "/api/v1/queues/{queue}/messages" if raw else None
 
     def recall(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Principal, bool] | None:
-        """Who sends these headers, if that is known without asking a store, and whether it holds for now."""
-        # As in the application, the last one counts.
+        """The sender of these headers, if known without asking a store, and whether that is still valid."""
+        # The last of several headers counts, as in the application.
         value = None
         for name, text in headers:
             if name == b"authorization":
@@ -70,14 +69,14 @@ class LoadShedder:
         return None if value is None else self.recall_credential(value)
 
     def recall_credential(self, value: bytes) -> tuple[Principal, bool] | None:
-        """The same for the value of the header alone."""
+        """The same for the value of an `Authorization` header."""
         scheme, _, text = value.partition(b" ")
         if scheme.lower() != b"bearer":
             return None
         return self._services.authenticator.recall(text.strip().decode("latin-1"))
 
     def check(self, route: str, holder: Holder) -> bytes | None:
-        """Admit one push (None), which counts as arriving from now on; or the answer that refuses it."""
+        """Admit one push, which then counts as arriving, and return None; or return the refusing answer."""
         operations = self._services.operations
         if operations is None or operations.admission.let_in(OperationType.PUSH, holder):
             self.shedding = False
@@ -85,8 +84,8 @@ class LoadShedder:
         self.shedding = True
         return self._refuse(operations, route)
 
-    def refusal(self, route: str, holder: Holder) -> bytes | None:
-        """The whole answer that turns one push away; None if there may be room, and it should be checked."""
+    def refuse_if_full(self, route: str, holder: Holder) -> bytes | None:
+        """Count and return the answer that refuses one push; None if there may be room: then `check` it."""
         operations = self._services.operations
         if operations is None or operations.admission.has_room(OperationType.PUSH, holder):
             return None
@@ -104,7 +103,7 @@ class LoadShedder:
 
 
 def _pieces(error: Overloaded) -> list[bytes]:
-    """The bytes of a refusal, in two pieces: the id of the request goes between them."""
+    """The bytes of a refusal, split where the id of the request belongs."""
     reply = error_reply(error, _ID)
     lines = [
         b"HTTP/1.1 429 Too Many Requests",
@@ -122,7 +121,7 @@ def shedder_of(app: object) -> LoadShedder | None:
 
 
 class SheddingProtocol(LimitedProtocol):
-    """Asks the load shedder once the headers are there. The body of a push that is refused is skipped."""
+    """Asks the load shedder once the headers have arrived. It skips the body of a refused push."""
 
     def __init__(self, *args: Any, shedder: LoadShedder | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -140,8 +139,11 @@ class SheddingProtocol(LimitedProtocol):
         super().data_received(data)
 
     def _refuse_unparsed(self, data: bytes, shedder: LoadShedder) -> bool:
-        """Refuse a whole push that came in one piece, unparsed: while many are refused, that is most of the
-        work. Anything else about it that is not plain goes the long way."""
+        """Refuse a complete push that arrived in one read, without parsing it.
+
+        While many pushes are refused, parsing would be most of the work. Pushes with unusual headers are
+        parsed.
+        """
         if not self.idle or not data.startswith(_PUSH_LINE):
             return False
         end = data.find(b"\r\n\r\n") + 2
@@ -155,7 +157,7 @@ class SheddingProtocol(LimitedProtocol):
         if len(credentials) > 1:
             return False
         known = shedder.recall_credential(credentials[0]) if credentials else None
-        refusal = shedder.refusal("/api/v1/push", STRANGERS if known is None else known[0].holder)
+        refusal = shedder.refuse_if_full("/api/v1/push", STRANGERS if known is None else known[0].holder)
         if refusal is None:
             return False
         self._unset_keepalive_if_required()
@@ -173,7 +175,7 @@ class SheddingProtocol(LimitedProtocol):
         super().start_request()
 
     def _check(self, shedder: LoadShedder, route: str) -> bytes | None:
-        """Admit the push, and say so in its scope; or the refusal."""
+        """Admit the push, note that in its scope and return None; or return the refusal."""
         known = shedder.recall(self.headers)
         holder = STRANGERS if known is None else known[0].holder
         refusal = shedder.check(route, holder)
@@ -202,7 +204,7 @@ class SheddingProtocol(LimitedProtocol):
             self.transport.close()
 
     def _answer_refused(self, refusal: bytes) -> None:
-        """Answer without an application; the connection waits for the next request."""
+        """Answer without the application; the connection then waits for the next request."""
         self.transport.write(refusal)
         self.server_state.total_requests += 1
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -210,12 +212,12 @@ class SheddingProtocol(LimitedProtocol):
         )
 
     def _may_shed(self) -> bool:
-        """The connection is free, and the whole body is on its way and small."""
+        """Whether the connection is free, and the body is small and arrives without being asked for."""
         if not self._is_free() or self.expect_100_continue:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         return length.isdigit() and len(length) < 8 and int(length) <= _SMALL
 
     def _is_free(self) -> bool:
-        """Nothing is being answered on this connection."""
+        """Whether no request is being answered on this connection."""
         return self.cycle is None or self.cycle.response_complete

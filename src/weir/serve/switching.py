@@ -1,4 +1,4 @@
-"""From settings to the switch of the metrics. Without Spark, so that every process may use it."""
+"""Builds the switch of the metrics from the settings, without Spark, so that every process can use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weir.telemetry.events import CATALOGUE
 async def opened_switching(
     settings: Settings, urls: StoreUrls, *, patience_s: float
 ) -> AsyncIterator[MetricsSwitching]:
-    """The switch of the metrics, for a command: with connections of its own."""
+    """The switch of the metrics with its own connections, for a command."""
     connection = RedisConnection(url=urls.redis)
     switch = MetricsSwitch(connection, shards=settings.shards)
     broker = RedisBroker(connection, shards=settings.shards)

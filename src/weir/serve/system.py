@@ -22,7 +22,7 @@ from weir.stores.migrations import RegisteredMetrics, migrate_stores
 
 _PASSED_ON = ("JAVA_HOME", "LANG", "USER", "XDG_RUNTIME_DIR")
 _STORES = frozenset({"WEIR_REDIS_URL", "WEIR_POSTGRES_URL", "WEIR_CLICKHOUSE_URL"})
-"""Children use the embedded stores, wherever these point."""
+"""Settings that children do not get, because they use the embedded stores."""
 _PATIENCE_S = 15.0
 """How long a child may take to end: Spark finishes its batch first."""
 
@@ -45,7 +45,7 @@ class System:
 
 @asynccontextmanager
 async def running_api(settings: Settings, *, report: Callable[[str], None]) -> AsyncIterator[System]:
-    """The embedded servers, migrated, and the API over them, while the block runs."""
+    """Run and migrate the embedded servers, and serve the API on them, while the block runs."""
     settings = with_free_port(settings)
     async with stack_from(settings, report=report) as stack:
         await migrate_stores(stack.urls, metrics=RegisteredMetrics.of(settings))
@@ -57,7 +57,7 @@ async def running_api(settings: Settings, *, report: Callable[[str], None]) -> A
 async def running_children(
     system: System, commands: Mapping[str, tuple[str, ...]], *, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Child]]:
-    """Further processes of the system, by name; they end with the block, all at once."""
+    """Run further processes of the system, by name; at the end of the block all are stopped at once."""
     folder = system.stack.data_dir.path
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_stop_all, system.children)
@@ -71,17 +71,17 @@ def pipeline_command(folder: Path) -> tuple[str, ...]:
 
 
 def with_free_port(settings: Settings) -> Settings:
-    """Another port when the usual one is taken; a busy one that was asked for is an error."""
+    """Take another port if the default one is busy; a busy port from the settings is an error."""
     api = settings.api
     if "port" not in api.model_fields_set and not is_free(api.port):
         return settings.model_copy(update={"api": api.model_copy(update={"port": 0})})
-    # Bound once now, so that a busy port is an error before the servers start.
+    # Bind once now, so that a busy port is an error before the servers start.
     bind(api.host, api.port).close()
     return settings
 
 
 async def first_ending(waits: list[Awaitable[None]]) -> None:
-    """Return when the first of them does, or raise what it raised; the others are cancelled."""
+    """Return when the first of the waits returns, or raise its error; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -37,14 +37,14 @@ class CertificateFiles:
             ) from None
 
     async def watch(self) -> None:
-        """Take changed files over until cancelled; new connections get them."""
+        """Load changed files until cancelled; new connections use them."""
         while True:
             await asyncio.sleep(RELOAD_S)
             await asyncio.to_thread(self.reload)
 
     def reload(self) -> None:
-        """Take the files over if they changed. A pair that does not fit is left for the next look: one of
-        the two may not have been written yet."""
+        """Load the files if they changed. A pair that does not fit together is tried again at the next look,
+        because one of the two may not have been written yet."""
         try:
             found = self._look()
             if found == self._seen:
@@ -70,16 +70,16 @@ class CertificateFiles:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A client could keep a process busy with nothing but renegotiations.
+        # Otherwise a client could keep a process busy with renegotiations alone.
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
-        # A password is given, though there is none: without one OpenSSL would ask at the terminal.
+        # Without a password here, OpenSSL would ask for one at the terminal if the key has one.
         context.load_cert_chain(self._certificate, self._key, password="")
         return context
 
 
 class TlsHandshake:
-    """A connection whose handshake is not complete: a stranger with an unfinished request."""
+    """A connection whose handshake is not complete. It counts as an unfinished request of a stranger."""
 
     in_body = False
     paused = False
@@ -91,18 +91,18 @@ class TlsHandshake:
         self._connection = connection
 
     def refuse(self, error: WeirError) -> None:
-        """There is no way yet to send an answer."""
+        """Hang up, because no answer can be sent before the handshake is complete."""
         self.hang_up()
 
     def hang_up(self) -> None:
         """End the handshake; the event loop then closes the connection."""
-        # The client may have been faster.
+        # The client may have closed the connection already.
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
 def certificate_files(certificate: Path | None, key: Path | None) -> CertificateFiles | None:
-    """What the two settings name; None if neither is set."""
+    """The certificate files that the two settings name; None if neither is set."""
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:

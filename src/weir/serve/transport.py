@@ -1,4 +1,4 @@
-"""The way out of a connection: how it is closed so that the client still gets its answer, in bounded time."""
+"""Closes a connection so that the client still gets its answer, within a limited time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _never() -> bool:
 
 
 class PoliteTransport:
-    """An asyncio transport whose `close` reads past the rest of an unfinished request.
+    """An asyncio transport whose `close` reads and drops the rest of an unfinished request.
 
-    What is called for every request is the transport's own bound method, so that it costs nothing here.
+    The methods that every request calls are the transport's own bound methods, so they cost nothing here.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class PoliteTransport:
         return self._ending or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send what is written, then close; at once if nothing is written and nothing more is to come."""
+        """Send the written bytes, read and drop the rest of an unfinished request, then close."""
         if self.is_closing():
             return
         self._ending = True
@@ -70,29 +70,29 @@ class PoliteTransport:
         self._transport.close()
 
     def abort(self) -> None:
-        """Close now, whatever is written."""
+        """Close now, and drop written bytes that are not sent yet."""
         self._ending = True
         self._transport.abort()
 
     def skip(self, size: int) -> None:
-        """Some of a request came that nobody will read."""
+        """Count bytes of a request that nobody will read; close if there are too many."""
         self._read_past += size
         if self._read_past > LINGER_BYTES:
             self.abort()
 
     def watch_sending(self) -> None:
-        """Cut the client off if it takes nothing of what is written for too long."""
+        """Cut the client off if it reads none of the written bytes for too long."""
         if self._stalled is None:
             self._arm(self._transport.get_write_buffer_size())
 
     def stop_watching(self) -> None:
-        """The client took enough, or is gone."""
+        """Stop that, because the client has read enough or is gone."""
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
     def end(self) -> None:
-        """Stop the timers of a connection that is gone; nobody asks its protocol any more."""
+        """Stop the timers of a lost connection, and let go of its protocol."""
         self._unfinished = _never
         self.stop_watching()
         if self._linger is not None:

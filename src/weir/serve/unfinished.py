@@ -1,8 +1,8 @@
-"""Requests that are still arriving: for how long, how many and how large, for each client and in total.
+"""Limits requests that are still arriving: their age, number and size, per client and in total.
 
-A request that came in one piece is never seen here. The others are looked at every `TICK_S`, and their age is
-counted in looks, not in seconds: after a look the event loop reads what waits in its sockets, so a client is
-never blamed for the time in which this process itself stood still.
+A request that arrives in one read never comes here. The others are looked at every `TICK_S`. Their age is
+counted in looks, not in seconds: between two looks the event loop reads the bytes that wait in its sockets,
+so a client is never blamed for a time in which this process itself was blocked.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from weir.errors import Overloaded, WeirError
 
 TICK_S = 0.25
 ENDED_PER_LOOK = 64
-"""Requests that are ended in one look, or a quarter of the surplus: who is ended comes back at once, and a
-thousand that come back together would hold up everyone else."""
+"""Requests that one look ends; a quarter of the surplus if that is more. Clients whose request is ended come
+back at once, and a thousand that come back together would hold up all others."""
 GRACE_TICKS = 4
-"""Over the number allowed, only requests are ended that have been arriving for this long. Clients that send
-headers and body one after the other are in the middle of a request for a moment, hundreds of them at once."""
+"""If there are too many requests, only those are ended that have been arriving for this many looks. Hundreds
+of clients that send headers and body one after the other may have an unfinished request at one moment."""
 
 
 class Arriving(Protocol):
     """A connection with a request that is not complete."""
 
     client_key: Hashable
-    """Whose budget it takes: the environment of a verified token, or the address."""
+    """The client whose budget the request takes: the holder of a verified token, or the address."""
     verified: bool
     bytes_held: int
-    """What of it waits in memory."""
+    """Bytes of the request that wait in memory."""
 
     @property
     def in_body(self) -> bool:
@@ -41,7 +41,7 @@ class Arriving(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether it is this process that does not read on."""
+        """Whether this process has stopped reading from the connection."""
 
     def refuse(self, error: WeirError) -> None:
         """Answer with the error, if anything was sent, and close."""
@@ -62,27 +62,27 @@ class UnfinishedRequests:
         return len(self._since)
 
     def add(self, request: Arriving) -> None:
-        """Begin to watch a request, or begin anew with its body."""
+        """Begin to watch a request; its age begins again when its body begins."""
         self._since.pop(request, None)
         self._since[request] = self._tick
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
 
     def discard(self, request: Arriving) -> None:
-        """It is complete, or gone."""
+        """Stop watching a request that is complete or gone."""
         self._since.pop(request, None)
         self._bytes_held -= request.bytes_held
         request.bytes_held = 0
 
     def hold(self, request: Arriving, size: int) -> None:
-        """Some of it arrived, and is kept until the rest does."""
+        """Count bytes of a request that are kept until the rest arrives."""
         request.bytes_held += size
         self._bytes_held += size
         if self._bytes_held > self._limits.max_unfinished_bytes:
             self._shrink(self._since, self._limits.max_unfinished_bytes)
 
     def relieve(self, count: int) -> None:
-        """End the oldest, because this process has no file descriptor left."""
+        """End the oldest `count` requests, because this process has no file descriptor left."""
         for request in list(self._since)[:count]:
             request.refuse(_too_many())
 
@@ -105,7 +105,7 @@ class UnfinishedRequests:
         return self._limits.body_timeout_s if request.in_body else self._limits.header_timeout_s
 
     def _end_surplus(self) -> None:
-        """Bring every client, then all of them together, back to what they may have."""
+        """End requests until each client, and then all clients together, are within their limits."""
         limits = self._limits
         share = limits.max_unfinished_per_client
         numbers = Counter(request.client_key for request in self._since)
@@ -124,14 +124,14 @@ class UnfinishedRequests:
         return sorted(self._since, key=lambda request: request.verified)
 
     def _thin_out(self, requests: Iterable[Arriving], surplus: int) -> None:
-        """End the oldest of them that had their grace."""
+        """End the oldest requests, at most `surplus`, whose grace is over."""
         if surplus > 0:
             old = [one for one in requests if self._tick - self._since.get(one, self._tick) >= GRACE_TICKS]
             for request in old[: min(surplus, max(ENDED_PER_LOOK, surplus // 4))]:
                 request.refuse(_too_many())
 
     def _shrink(self, requests: Iterable[Arriving], most_bytes: int) -> None:
-        """End the oldest of them until the others hold no more than `most_bytes`."""
+        """End the oldest requests until the others hold at most `most_bytes`."""
         held = [request for request in requests if request.bytes_held and request in self._since]
         size = sum(request.bytes_held for request in held)
         for request in held:
@@ -142,7 +142,7 @@ class UnfinishedRequests:
 
 
 def client_of(host: str) -> Hashable:
-    """The client behind an address. With IPv6 one client has a whole network, so its first half counts."""
+    """The client behind an address. An IPv6 client has a whole network, so only the first half counts."""
     if ":" not in host:
         return host
     address = IPv6Address(host.partition("%")[0])

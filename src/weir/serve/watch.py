@@ -17,7 +17,7 @@ _LOOK_S = 5.0
 
 
 def pipeline_watch(urls: StoreUrls, *, shards: int) -> Callable[[], Awaitable[PipelineView]]:
-    """A function that reads the pipeline's state without stopping the event loop."""
+    """A function that reads the pipeline's state without blocking the event loop."""
     threads = BoundedThreads(2, patience_s=_LOOK_S, name="weir-pipeline-watch")
     look = partial(
         read_pipeline,

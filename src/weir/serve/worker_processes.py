@@ -1,4 +1,4 @@
-"""Keeps several worker processes running: starts them, restarts those that die, and stops them together."""
+"""Keeps several worker processes running: starts them, restarts any that dies, and stops them together."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log = structlog.get_logger("weir.worker")
 _BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 # After a process ran this long, earlier failures no longer count.
 _STEADY_AFTER_S = 10.0
-# After its drain a worker settles and closes its connections; then it is killed.
+# How long a worker may take after its drain to settle and to close its connections, before it is killed.
 _AFTER_DRAIN_S = 10.0
 # Bad settings or an app that cannot be imported: another start ends the same way.
 MISCONFIGURED = 2
-# The signal itself ends only a process that is still starting, which holds no messages.
+# SIGTERM kills only a process that is still starting and holds no messages; others drain and exit with 0.
 _ENDED_WELL = (0, -signal.SIGTERM)
 
 
 class WorkerProcesses:
-    """`count` processes of one command. `run` returns the exit status of the whole."""
+    """`count` processes of one command. `run` returns one exit status for all of them."""
 
     def __init__(
         self, arguments: Sequence[str], *, count: int, drain_s: float, backoff: Backoff = _BACKOFF
@@ -38,7 +38,7 @@ class WorkerProcesses:
             argv=(sys.executable, "-m", "weir.cli", "worker", *arguments),
             cwd=Path.cwd(),
             env=os.environ,
-            # Handlers make files as they do in a worker that runs alone.
+            # Handlers create files with the same rights as in a worker that runs alone.
             umask=None,
         )
         self._count = count
@@ -59,7 +59,7 @@ class WorkerProcesses:
         except asyncio.CancelledError:
             log.info("stopping worker processes", count=len(self._children))
         finally:
-            # A second signal does not make it leave processes behind.
+            # After a second signal, too, wait until every process has ended.
             with suppress(asyncio.CancelledError):
                 await run_to_end(self._stop(keepers))
         for task in keepers:
@@ -69,14 +69,14 @@ class WorkerProcesses:
         return status or (0 if ended_well else 1)
 
     async def _keep(self, number: int) -> None:
-        """Start one process again whenever it ends. Returns when that cannot help."""
+        """Start one process again whenever it ends. Returns if it is misconfigured."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             started = loop.time()
             child = self._children[number] = Child(self._command, log=None)
             log.info("worker process started", number=number, pid=child.pid)
             status = await child.wait()
-            # Whatever its handlers started, too.
+            # Also end processes that its handlers started.
             child.kill()
             if status == MISCONFIGURED:
                 return
@@ -92,7 +92,7 @@ class WorkerProcesses:
             await asyncio.sleep(pause_s)
 
     async def _stop(self, keepers: list[asyncio.Task[None]]) -> None:
-        """Ask all to drain, and kill those that take longer than that may take."""
+        """Ask all processes to drain, and kill each one that takes too long."""
         await cancel_and_wait(keepers)
         await asyncio.gather(*(self._stop_one(child) for child in self._children.values()))
 

@@ -1,4 +1,4 @@
-"""Looking at everything once: each server's version, port, health and disk, and what is misconfigured."""
+"""Looks at every server once: its version, port and health, the disk, and what is misconfigured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Section = dict[str, Any]
 
 
 async def checkup(settings: Settings) -> Section:
-    """Look at the servers that run, or start the embedded ones for the look."""
+    """Look at the running servers, or start the embedded ones for the look."""
     if _all_set(settings) or running_urls(settings.embedded.data_dir):
         return await _look(resolve_urls(settings), settings)
     async with stack_from(settings, report=lambda _: None) as stack:
@@ -76,7 +76,7 @@ async def _store(url: str, look: Callable[[str], Awaitable[Section]]) -> Section
 
 
 async def _look_safely(look: Callable[[], Awaitable[Section]]) -> Section:
-    """A section that failed says why; it does not take the others down."""
+    """Make a section; if its look fails, the section says why, and the other sections are still made."""
     try:
         section = await look()
     except WeirError as error:
@@ -108,14 +108,14 @@ async def _spark() -> Section:
 
 
 async def _webhooks(url: str, *, ready: bool) -> Section:
-    """What is wrong with PostgreSQL is said once, and not again as a problem of webhooks."""
+    """The section on webhooks. A problem of PostgreSQL is not reported a second time here."""
     if not ready:
-        return {"ok": True, "notes": ["not looked at before PostgreSQL is ready"], "problems": []}
+        return {"ok": True, "notes": ["not checked, because PostgreSQL is not ready"], "problems": []}
     return await _look_safely(lambda: inspect_webhooks(url))
 
 
 async def inspect_webhooks(url: str) -> Section:
-    """Webhooks without a secret. Notes only: the server's environment counts, and this may be another."""
+    """Webhooks without a secret, as notes: the server may have variables that this process does not have."""
     async with Database(url, max_size=1, timeout_s=5, name="weir doctor") as database:
         registry = CurrentSpecs(database)
         await registry.refresh()

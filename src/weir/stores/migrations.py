@@ -1,4 +1,4 @@
-"""Both stores brought up to date under one lock: PostgreSQL's, because ClickHouse has none."""
+"""Migrates PostgreSQL and ClickHouse under one lock of PostgreSQL, because ClickHouse has no locks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weir.warehouse.tables import TierRetention
 async def migrate_stores(
     urls: StoreUrls, *, metrics: RegisteredMetrics | None = None, say: Say = lambda _: None
 ) -> dict[str, list[str]]:
-    """Migrate PostgreSQL and ClickHouse, and make the tables of `metrics`; what was applied to each."""
+    """Migrate PostgreSQL and ClickHouse, make the tables of `metrics`; return the names applied per store."""
     async with opened_database(urls.postgres, say=say, max_size=4, timeout_s=30) as database:
         migrations = PostgresMigrations(database)
         control = await migrate_postgres(database)
@@ -39,14 +39,14 @@ async def migrate_stores(
 
 @asynccontextmanager
 async def _without_pipeline(redis_url: str, say: Say) -> AsyncIterator[None]:
-    """Own the streams during the block, as a pipeline does: refuse if one runs, and let none start."""
+    """Own the streams during the block, as a pipeline does: fail if a pipeline runs, and let none start."""
     await redis_ready(redis_url, say=say)
     lease = StreamsLease(redis_url)
     try:
         await asyncio.to_thread(lease.take)
     except Misconfigured as error:
         raise Misconfigured(
-            f"ClickHouse lacks migrations that change views, and a pipeline must not run meanwhile: {error}, "
+            f"ClickHouse lacks migrations that change views, and no pipeline may run during them: {error}, "
             "run `weir migrate`, and start it again"
         ) from None
     lease.start()

@@ -1,4 +1,4 @@
-"""Opening stores, one way for every process and command: wait, check, connect; close in reverse order."""
+"""Opens stores for every process and command: waits, checks, connects, and closes in reverse order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stores:
     database: Database
     broker: RedisBroker
     redis: Client
-    """For metric streams and the notes of processes; the broker has connections of its own."""
+    """For metric streams and the notes of processes; the broker has its own connections."""
 
 
 async def open_stores(
@@ -39,7 +39,7 @@ async def open_stores(
     say: Say,
     activity: BrokerActivity | None = None,
 ) -> Stores:
-    """Open `database` and connect to Redis, unless one of them would lose messages or is not migrated."""
+    """Open `database` and connect to Redis; fail if Redis could lose messages or migrations are missing."""
     await stores_ready(urls, say=say)
     await check_redis(urls.redis)
     await start_database(stack, database)
@@ -52,7 +52,7 @@ async def open_stores(
 
 
 async def start_database(stack: AsyncExitStack, database: Database) -> None:
-    """Open a pool that `stack` closes; fail unless a connection can be had soon."""
+    """Open a pool that `stack` closes; fail if no connection succeeds within `START_S`."""
     stack.push_async_callback(database.aclose)
     await database.open(wait_s=START_S)
 
@@ -61,7 +61,7 @@ async def start_database(stack: AsyncExitStack, database: Database) -> None:
 async def opened_database(
     url: str, *, say: Say, max_size: int = 1, timeout_s: float = 2.0
 ) -> AsyncIterator[Database]:
-    """PostgreSQL alone, for a command that needs nothing else and does not mind missing migrations."""
+    """Open only PostgreSQL, for a command that needs no other store and works without the migrations."""
     await postgres_ready(url, say=say)
     async with Database(url, max_size=max_size, timeout_s=timeout_s) as database:
         yield database

@@ -1,4 +1,4 @@
-"""Waits at the start for stores that run and are not ready: Redis loads its file, PostgreSQL recovers."""
+"""Waits at the start for stores that run but are not ready: Redis loads its file, PostgreSQL recovers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weir.errors import BrokerUnavailable, ControlUnavailable, Unavailable
 from weir.settings import StoreUrls
 
 PATIENCE_S = 600.0
-"""Loading much data takes minutes; after this time somebody should look."""
+"""Loading much data takes minutes; after this time a person should look at the store."""
 _LOOK_S = 0.5
 _SAY_S = 10.0
 Say = Callable[[str], None]
 
 
 async def stores_ready(urls: StoreUrls, *, say: Say, patience_s: float = PATIENCE_S) -> None:
-    """Wait while a store loads or recovers, at most `patience_s`; an absent store is not waited for."""
+    """Wait while a store loads or recovers, at most `patience_s`. Do not wait for a store that is absent."""
     await redis_ready(urls.redis, say=say, patience_s=patience_s)
     await postgres_ready(urls.postgres, say=say, patience_s=patience_s)
 

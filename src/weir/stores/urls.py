@@ -1,4 +1,4 @@
-"""Where the stores are: the settings decide, and otherwise the embedded stack that runs now."""
+"""Finds the stores: at the URLs in the settings, or else in the embedded stack that runs now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weir.settings import Settings, StoreUrls
 
 
 def resolve_urls(settings: Settings) -> StoreUrls:
-    """The stores to use; a store that is neither set nor embedded and running is an error."""
+    """The URLs of the stores. It is an error if a store is not set and no embedded one runs."""
     running = running_urls(settings.embedded.data_dir)
     given = {
         "redis": settings.redis_url,

@@ -29,7 +29,7 @@ def main() -> None:
     )
 
     def stop(*_: object) -> None:
-        # `shutdown` waits for `serve_forever`, which this signal handler interrupts: so in another thread.
+        # In another thread, because `shutdown` waits for `serve_forever`, which this handler interrupts.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)

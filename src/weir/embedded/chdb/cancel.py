@@ -50,7 +50,7 @@ class HangUps:
 
 
 def _has_left(client: socket.socket) -> bool:
-    """Whether the client closed its end; a further request that already waits does not count as that."""
+    """Whether the client closed its end. A further request that already waits means that it did not."""
     try:
         # Not `select`, which fails for numbers from 1,024 on, and an engine at work has that many files open.
         waiting = select.poll()

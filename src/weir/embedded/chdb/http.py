@@ -136,7 +136,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_in_pieces(self, first: bytes, more: Iterator[bytes], headers: Mapping[str, str]) -> None:
-        """Send the rows as they come; a later error is sent as in ClickHouse, as text before a broken end."""
+        """Send the rows as they come. A later error is sent as text without a last chunk, like ClickHouse."""
         self.send_response_only(200)
         for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
             self.send_header(name, value)

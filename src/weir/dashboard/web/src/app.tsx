@@ -1,4 +1,4 @@
-// The frame around every page: who is looking, where, and whether the numbers can be trusted.
+// The frame around every page: sign-in, the bar with the environment, and a warning if the numbers are old.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Me } from "./api/types";
@@ -64,7 +64,7 @@ function SignedIn() {
   const here = environment.value;
   const onWall = here !== null && route.value.path[4] === "wall";
   const only = me.data?.environments.length === 1 ? me.data.environments[0] : undefined;
-  // Once: whoever comes back to the list wants to see it, or to make another environment.
+  // Only once: a reader who comes back to the list wants to see it, or to make another environment.
   const arrived = useRef(false);
   useEffect(() => {
     if (!me.data || arrived.current) return;
@@ -78,7 +78,7 @@ function SignedIn() {
       </a>
       {stale.since.value && (
         <div class="banner" role="alert">
-          The server has not answered since {ago(stale.since.value)}. What you see is old; trying again.
+          The server stopped answering {ago(stale.since.value)}. The numbers on this page are old; trying again.
         </div>
       )}
       {!onWall && <Bar here={here} />}

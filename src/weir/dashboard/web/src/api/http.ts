@@ -1,4 +1,4 @@
-// One door to the public API: the token, the chosen environment, and problems as errors.
+// All requests to the public API go through here: with the token, the chosen environment, and problems as errors.
 
 import { environment, forget, token } from "../state/session";
 
@@ -69,7 +69,7 @@ async function problemOf(response: Response): Promise<Problem> {
     detail = body.detail ?? body.title ?? detail;
     code = body.code ?? code;
   } catch {
-    // Not a problem document: the status says what there is to say.
+    // The body is not a problem document, so only the status is known.
   }
   if (response.status === 401) forget("Your token is no longer accepted. Sign in again.");
   return new Problem(response.status, code, detail);

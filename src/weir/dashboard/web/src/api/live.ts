@@ -4,7 +4,7 @@ import { Problem, request } from "./http";
 import { stale } from "../state/stale";
 
 const RETRY_MS = 2_000;
-const SILENCE_MS = 15_000; // the server speaks at least every second or two
+const SILENCE_MS = 15_000; // the server sends something at least every two seconds
 const GIVES_UP = new Set([400, 401, 403, 404]); // asking again would not change the answer
 
 /** Call `onEvent` for each message of the stream, reconnecting until the returned function is called. */
@@ -42,11 +42,11 @@ async function readStream<T>(path: string, signal: AbortSignal, onEvent: (event:
       stale.succeed();
     }
   } finally {
-    attempt.abort(); // a dead connection is not used again for the next attempt
+    attempt.abort(); // so that the next attempt does not use a dead connection again
   }
 }
 
-/** A stream that is not answered, or fell silent without an end (a cut cable, a frozen server), counts as broken. */
+/** Fail if the server sends nothing for `SILENCE_MS`, as with a cut cable or a frozen server. */
 async function inTime<T>(next: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const silence = new Promise<never>((_, fail) => {

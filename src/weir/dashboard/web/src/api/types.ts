@@ -16,7 +16,7 @@ export type QueueNow = {
   utilization_pct: number | null;
   oldest_age_ms: number;
   paused: boolean;
-  /** What the queue promises; only one queue alone has it. */
+  /** The promises of the queue; a list of queues does not contain them. */
   definition?: { log_ms: number | null } | null;
 };
 
@@ -52,12 +52,12 @@ export type Columns = {
   failures: { nack: Values; dlq: Values; ttl_expired: Values };
 };
 
-/** What happened at a moment or over a span; a null end is a moment, or has not come. */
+/** Something that happened at a moment or over a span. The end of a moment is null, and so is the end of a span that goes on. */
 export type Mark = { kind: "alert" | "annotation" | "spec" | "pause" | "gap"; at_ms: number; until_ms: number | null; text: string; queue: string | null };
 
 export type UnknownSpan = { start: string; end: string | null; kind: string; reason: string };
 
-/** What the percentiles of a part of the period were read from; only `ddsketch` has a bound. */
+/** The sketch from which the percentiles of a part of the period were read; only the error of `ddsketch` has a bound. */
 export type SketchSpan = { start: string; end: string; sketch: "ddsketch" | "tdigest" | "both" };
 
 export type Series = { bucket_ms: number; columns: Columns; unknown: UnknownSpan[]; percentile_sketches: SketchSpan[] };
@@ -268,7 +268,7 @@ export type SpecPlan = {
   warnings: string[];
 };
 
-/** What became of a tick, or of several that were skipped together. */
+/** The outcome of a tick, or of several ticks that were skipped together. */
 export type ScheduleRun = {
   tick_ms: number;
   outcome: "pushed" | "skipped" | "failed";
@@ -427,7 +427,7 @@ export type Silence = { id: string; rule_name: string | null; queue: string | nu
 /** What was sent to one alert channel, and how it went. */
 export type Notification = { id: string; channel: string; kind: "firing" | "resolved" | "test"; state: "waiting" | "queued" | "delivered" | "failed"; created_at_ms: number; last_error: string | null; deliveries: unknown[] };
 
-/** What a search found; not complete if there was no time to look into every queue for the key. */
+/** The hits of a search; not complete if there was no time to look into every queue for the key. */
 export type Found = { queues: string[]; messages: { message_id: string; queue: string | null; state: string; key: string | null }[]; complete: boolean };
 
 /** A dead letter that a dry run matched, before and after the patch. */

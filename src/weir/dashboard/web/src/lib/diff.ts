@@ -1,4 +1,4 @@
-// Two texts line by line: what stayed, what went, what came.
+// Compares two texts line by line: which lines stayed, were removed or were added.
 
 export type DiffLine = { kind: " " | "+" | "-"; text: string };
 

@@ -10,7 +10,7 @@ export const NONE = "–";
 export function count(value: number | null | undefined): string {
   if (value == null) return NONE;
   if (Math.abs(value) >= 10_000) return compact.format(value);
-  // A mean has decimals; from ten on they tell nothing.
+  // A mean has decimals, which do not matter from ten on.
   return Math.abs(value) < 10 ? tenths.format(value) : plain.format(Math.round(value));
 }
 
@@ -47,7 +47,7 @@ export function duration(ms: number | null | undefined): string {
   if (ms < 1) return "0 ms";
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 59_950) return `${tenths.format(ms / 1_000)} s`;
-  // To the nearest second, as the server words it: both stand side by side.
+  // To the nearest second, as in texts of the server, which stand beside these.
   ms = Math.max(Math.round(ms / 1_000) * 1_000, 60_000);
   const [size, unit] = STEPS.find(([step]) => ms >= step)!;
   const whole = Math.floor(ms / size);

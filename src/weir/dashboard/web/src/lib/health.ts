@@ -20,7 +20,7 @@ export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   }
   const stuck = worstBy(rows, (row) => (row.paused || row.running > 0 || row.depth === 0 ? 0 : row.oldest_age_ms));
   if (stuck && stuck.oldest_age_ms > STUCK_MS)
-    return { tone: "bad", text: `${stuck.name} has ${count(stuck.depth)} waiting and nobody works on it, for ${duration(stuck.oldest_age_ms)}.`, queue: stuck.name };
+    return { tone: "bad", text: `${stuck.name} has ${count(stuck.depth)} waiting, the oldest for ${duration(stuck.oldest_age_ms)}, and no worker takes them.`, queue: stuck.name };
   const slow = worstBy(rows, (row) => (row.paused ? 0 : (row.drain_ms ?? 0)));
   if (slow && !slow.paused && (slow.drain_ms ?? 0) > SLOW_DRAIN_MS)
     return { tone: "warn", text: `${slow.name} is backed up: ${count(slow.depth)} waiting, ${duration(slow.drain_ms)} to drain.`, queue: slow.name };
@@ -31,10 +31,10 @@ export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   if (paused.length)
     return { tone: "warn", text: `${paused[0]!.name} is paused with ${count(paused[0]!.depth)} waiting.`, queue: paused[0]!.name };
   if (!rows.length) return { tone: "calm", text: "No queue yet." };
-  return { tone: "good", text: "All queues flow." };
+  return { tone: "good", text: "All queues keep up." };
 }
 
-/** How a queue is by itself: `bad` if nobody works on what waits, `warn` if it is held back or falls behind. */
+/** The state of one queue: `bad` if no worker takes its messages, `warn` if it is paused or falls behind. */
 export function toneOf(row: QueueRow): Tone {
   if (!row.depth) return "good";
   if (row.paused) return "warn";

@@ -2,7 +2,7 @@
 
 type TypedUnit = {
   label: string;
-  /** How many of the API's units that is. */
+  /** How many of the API's units one typed unit is. */
   size: number;
 };
 

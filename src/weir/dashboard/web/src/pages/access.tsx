@@ -1,4 +1,4 @@
-// Who may do what: tokens, the limit of the environment, and the audit log of who changed what.
+// Tokens, the limit of the environment, and the audit log of who changed what.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
@@ -36,7 +36,7 @@ export function Access({ me }: { me: Me }) {
 function stateOf(token: Token): preact.JSX.Element {
   if (token.revoked_at_ms) return <Badge tone="calm">ended</Badge>;
   if (token.expires_at_ms && token.expires_at_ms < Date.now()) return <Badge tone="calm">expired</Badge>;
-  return <Badge tone="good">holds</Badge>;
+  return <Badge tone="good">valid</Badge>;
 }
 
 function holds(token: Token): boolean {
@@ -96,7 +96,7 @@ function Tokens({ me }: { me: Me }) {
       </div>
       <Failed error={found.error} />
       {!found.data && !found.error && <Loading />}
-      {found.data && <Table caption="Tokens of the API" rows={shown} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No token yet. A service needs one of its own: make it here, with the least role that does.</p>} />}
+      {found.data && <Table caption="Tokens of the API" rows={shown} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No token yet. Each service needs its own token: make it here, with the lowest role that is enough.</p>} />}
       <NewToken
         me={me}
         open={making}
@@ -119,7 +119,7 @@ function Tokens({ me }: { me: Me }) {
           found.refresh();
         }}
       >
-        <p>Whoever uses it is refused within seconds. It was last used <When at={ending?.last_used_at_ms} />.</p>
+        <p>Requests with it are refused within seconds. It was last used <When at={ending?.last_used_at_ms} />.</p>
       </Confirm>
     </section>
   );
@@ -156,7 +156,7 @@ function NewToken({ me, open, onClose, onMade }: { me: Me; open: boolean; onClos
         </label>
         <label>
           Days until it expires
-          <input type="number" min="0.01" step="any" value={draft.days} onInput={set("days")} placeholder="it does not" />
+          <input type="number" min="0.01" step="any" value={draft.days} onInput={set("days")} placeholder="it never expires" />
         </label>
         {me.organization !== null && (
           <label class="row">
@@ -193,7 +193,7 @@ function Limit({ me }: { me: Me }) {
   );
 }
 
-/** A token is called by its name, if it can be seen from here. */
+/** The name of the token that made a change, or its id if the reader cannot see the token. */
 function Actor({ actor, tokens }: { actor: string; tokens: Token[] }) {
   const known = tokens.find((token) => actor === `token:${token.id}`);
   return known ? <span title={actor}>{known.name}</span> : <code>{actor}</code>;
@@ -224,7 +224,7 @@ function Audit() {
         </label>
       </div>
       <Failed error={found.error} />
-      {found.data && <Table caption="Changes that were asked for" rows={rows} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>{search ? "Nothing matches on this page." : "Nothing was changed here yet. Every change that somebody asks for is written down."}</p>} />}
+      {found.data && <Table caption="Requested changes" rows={rows} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>{search ? "Nothing matches on this page." : "Nothing was changed here yet. Every requested change is recorded here."}</p>} />}
       <p class="row">
         {before && (
           <button type="button" onClick={() => setBefore(undefined)}>

@@ -13,7 +13,7 @@ import { Table, type Column } from "../ui/table";
 const LOOKS = 60;
 const LOOK_MS = 500;
 
-/** Send a test and wait until it was delivered or refused; the same way as a real notification. */
+/** Send a test in the same way as a real notification, and wait until it was delivered or refused. */
 async function test(channel: AlertChannel): Promise<void> {
   const { notification_id } = await send<{ notification_id: string }>("POST", `/api/v1/alert-channels/${encodeURIComponent(channel.name)}/test`);
   for (let look = 0; look < LOOKS; look++) {
@@ -23,7 +23,7 @@ async function test(channel: AlertChannel): Promise<void> {
     if (mine && (mine.state === "failed" || mine.last_error)) throw new Error(`The test did not arrive: ${mine.last_error ?? "it failed"}`);
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
-  throw new Error("The test is still on its way; look at what was sent.");
+  throw new Error("The test is still on its way; look at the newest notifications.");
 }
 
 export function AlertChannels({ channels, me, refresh }: { channels: AlertChannel[]; me: Me; refresh: () => void }) {
@@ -82,7 +82,7 @@ export function AlertChannels({ channels, me, refresh }: { channels: AlertChanne
         sort=""
         empty={
           <>
-            <p>Nobody is told yet: alerts are shown on this page alone. Add a channel here, or by command:</p>
+            <p>No channel yet: alerts are shown only on this page. Add a channel here, or by command:</p>
             <pre>weir alert-channel create ops slack --url https://hooks.slack.com/…</pre>
           </>
         }
@@ -110,7 +110,7 @@ export function AlertChannels({ channels, me, refresh }: { channels: AlertChanne
           refresh();
         }}
       >
-        <p>Rules that tell it tell nobody there any more; notifications on their way to it fail.</p>
+        <p>Rules no longer send alerts there, and notifications that are on their way to it fail.</p>
       </Confirm>
     </section>
   );
@@ -177,7 +177,7 @@ function ChannelForm({ known, onSaved }: { known: AlertChannel | null; onSaved: 
           </label>
         );
       })}
-      {known && <small>Give all of it again: what is secret cannot be read back.</small>}
+      {known && <small>Enter all fields again, because secrets cannot be read back.</small>}
       <button type="submit" class="primary">
         Save
       </button>
@@ -213,7 +213,7 @@ export function Silences({ rules, me }: { rules: AlertRule[]; me: Me }) {
     found.refresh();
   };
   const columns: Column<Silence>[] = [
-    { key: "what", label: "Silent", cell: (row) => `${row.rule_name ?? "every rule"}, ${row.queue ?? "every queue"}` },
+    { key: "what", label: "Silenced", cell: (row) => `${row.rule_name ?? "every rule"}, ${row.queue ?? "every queue"}` },
     { key: "ends", label: "Ends", cell: (row) => until(row.ends_at_ms) },
     { key: "comment", label: "Why", cell: (row) => row.comment },
     { key: "by", label: "By", cell: (row) => <code>{row.created_by}</code> },
@@ -239,7 +239,7 @@ export function Silences({ rules, me }: { rules: AlertRule[]; me: Me }) {
         )}
       </div>
       <Failed error={found.error} />
-      {found.data && <Table caption="Alert silences" rows={found.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None. During a silence alerts are recorded and nobody is told; what outlasts it is told at its end.</p>} />}
+      {found.data && <Table caption="Alert silences" rows={found.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None. During a silence alerts are recorded but not sent; alerts that outlast it are sent at its end.</p>} />}
       <Dialog open={making} title="New silence" onClose={() => setMaking(false)}>
         {making && (
           <SilenceForm
@@ -261,7 +261,7 @@ function SilenceForm({ rules, onSaved }: { rules: AlertRule[]; onSaved: () => vo
   const submit = async (event: Event) => {
     event.preventDefault();
     const body = { for_ms: Math.round(Number(draft.minutes) * 60_000), rule_name: draft.rule || null, queue: draft.queue || null, comment: draft.comment };
-    if (await act("Nobody is told for a while", () => send("POST", "/api/v1/alert-silences", body))) onSaved();
+    if (await act("The silence has begun", () => send("POST", "/api/v1/alert-silences", body))) onSaved();
   };
   return (
     <form class="form" onSubmit={submit}>

@@ -83,16 +83,16 @@ export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props)
         </label>
         <QueueNames />
         <label>
-          Minutes that it must hold
+          Minutes for which this must be true
           <input type="number" min="0.1" step="any" required value={draft.minutes} onInput={set("minutes")} />
         </label>
         <label>
-          Minutes of quiet after it fired
+          Least minutes between two alerts
           <input type="number" min="0" step="any" required value={draft.cooldown} onInput={set("cooldown")} />
         </label>
         {channels.length > 0 && (
           <fieldset>
-            <legend>Tell</legend>
+            <legend>Send alerts to</legend>
             {channels.map(({ name }) => (
               <label key={name} class="row">
                 <input type="checkbox" checked={draft.channels.includes(name)} onChange={() => toggle(name)} /> {name}

@@ -1,4 +1,4 @@
-// Alerts: those that fire, with their causes, those that fired before, and the rules and channels.
+// Firing alerts with their causes, rules, alert channels, silences, and past alerts.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";

@@ -1,4 +1,4 @@
-// What audits found: whether the charts show everything that the queues counted, now and in the past.
+// Audits, now and in the past: whether the charts show everything that the queues counted.
 
 import { get } from "../api/http";
 import type { Audit, DriftingQueue, Me, PipelineAudit } from "../api/types";
@@ -28,7 +28,7 @@ export function Audits({ me }: { me: Me }) {
   );
 }
 
-/** Whether the charts can be believed; an audit that could not finish does not say so. */
+/** Whether the charts are right, by the newest complete audit; and why the newest audit could not finish, if so. */
 function Newest({ audits, latest }: { audits: Audit[]; latest: Audit | null }) {
   if (!latest) return <p>There was no audit yet. A running pipeline audits at its start and every ten minutes.</p>;
   const complete = audits.find((audit) => audit.drift !== null);
@@ -70,8 +70,8 @@ function Past({ audits }: { audits: Audit[] }) {
     { key: "at", label: "At", cell: (row) => moment(row.started_at_ms) },
     { key: "drift", label: "Drift", numeric: true, cell: (row) => (row.drift === null ? <Badge tone="warn">not known</Badge> : exact(row.drift)) },
     { key: "queues", label: "Queues", numeric: true, cell: (row) => count(row.queues) },
-    { key: "held", label: "Held up for", numeric: true, cell: (row) => (row.held_ms === null ? "–" : duration(row.held_ms)) },
-    { key: "reason", label: "Why not", cell: (row) => row.reason },
+    { key: "held", label: "Pipeline held for", numeric: true, cell: (row) => (row.held_ms === null ? "–" : duration(row.held_ms)) },
+    { key: "reason", label: "Why not known", cell: (row) => row.reason },
   ];
   return (
     <>

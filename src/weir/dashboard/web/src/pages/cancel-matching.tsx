@@ -1,11 +1,11 @@
-// Cancel all messages of a queue that a search finds: a dry run first, then a task of the servers.
+// Cancel all messages of a queue that a search finds: a dry run first, then a bulk action of the servers.
 
 import { useState } from "preact/hooks";
 import { send } from "../api/http";
 import type { MessageState, Task } from "../api/types";
 import { count, exact } from "../lib/format";
 import { act, Dialog } from "../ui/bits";
-import { followed } from "./tasks";
+import { followTask } from "./tasks";
 
 type Props = { path: string; state: MessageState; match: { key?: string; text?: string }; onDone: () => void };
 
@@ -22,7 +22,7 @@ export function CancelMatching({ path, state, match, onDone }: Props) {
   };
   const run = async (dryRun: boolean): Promise<Task> => {
     const body = { filter: { state, ...match }, dry_run: dryRun, ...(rate && !dryRun && { rate_per_s: Number(rate) }) };
-    return followed(await send<Task>("POST", `${path}/cancellations`, body), setTask);
+    return followTask(await send<Task>("POST", `${path}/cancellations`, body), setTask);
   };
   const countThem = () => act("Counted", async () => setMatched((await run(true)).matched));
   const cancelThem = async () => (await act("Cancelled", () => run(false))) && close();
@@ -43,7 +43,7 @@ export function CancelMatching({ path, state, match, onDone }: Props) {
               Text <code>{match.text}</code>.{" "}
             </>
           )}
-          State {state}. They are removed for good. The servers do it: if you close this, they go on, and the tasks of the dead letters show how far they are.
+          State {state}. They are removed for good. If you close this dialog, the servers go on; the page of dead letters shows the progress.
         </p>
         <label>
           Messages per second

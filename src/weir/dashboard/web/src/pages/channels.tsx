@@ -17,7 +17,7 @@ export function Channels({ me }: { me: Me }) {
   const [removing, setRemoving] = useState<Channel | null>(null);
   const [secret, setSecret] = useState<string | null>(null);
   const newToken = (path: string, name: string) =>
-    act(`${name}: a fresh token`, async () => setSecret((await send<{ token: string }>("POST", `/api/v1/channels/${path}/tokens`)).token));
+    act(`${name}: a new token`, async () => setSecret((await send<{ token: string }>("POST", `/api/v1/channels/${path}/tokens`)).token));
   const columns: Column<Channel>[] = [
     {
       key: "name",
@@ -71,7 +71,7 @@ export function Channels({ me }: { me: Me }) {
             sort=""
             empty={
               <>
-                <p>No channel yet. What is published to a channel goes to a queue of each of its consumers:</p>
+                <p>No channel yet. A message that is published to a channel goes to the queue of each of its consumers:</p>
                 <pre>weir channel create order-events --name "Order events" --consumer billing=payments</pre>
               </>
             }
@@ -99,7 +99,7 @@ export function Channels({ me }: { me: Me }) {
 }
 
 function Consumers({ channel, me, newToken }: { channel: Channel; me: Me; newToken: (path: string, name: string) => void }) {
-  if (!channel.consumers.length) return <>none: what is published goes nowhere</>;
+  if (!channel.consumers.length) return <>none: published messages go to no queue</>;
   return (
     <ul class="plain-list">
       {channel.consumers.map((one) => (
@@ -160,7 +160,7 @@ function ChannelForm({ known, onClose, onSaved }: { known: Channel | null; onClo
         ))}
         <QueueNames />
         <button type="button" onClick={() => setDraft({ ...draft, consumers: [...draft.consumers, { id: "", name: "", queue: "" }] })}>
-          One more
+          One more consumer
         </button>
       </fieldset>
       <button type="submit" class="primary">

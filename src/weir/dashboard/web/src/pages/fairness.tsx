@@ -1,4 +1,4 @@
-// How fairly a queue serves its keys: who waited most, who took most, and how alike the keys waited over time.
+// How fairly a queue serves its keys: which waited most, which took most lease time, and how alike they waited over time.
 
 import { get } from "../api/http";
 import type { KeyFairness, KeyUse } from "../api/types";
@@ -33,7 +33,7 @@ function Index({ data }: { data: KeyFairness }) {
   return (
     <>
       <Chart title="How alike keys waited" times={times} kinds={times.map(() => "measured" as const)} lines={lines} format={percent} height={120} />
-      <p class="legend">Jain's index of the mean waits of the keys whose messages ended: 100 % if all keys waited alike, less the more a few keys had all the waiting.</p>
+      <p class="legend">Jain's index of the mean waits of the keys whose messages ended: 100 % if all keys waited alike, and lower the more the waiting falls on a few keys.</p>
     </>
   );
 }

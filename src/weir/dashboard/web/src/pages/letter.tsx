@@ -63,7 +63,7 @@ function Timeline({ letter }: { letter: Letter }) {
   );
 }
 
-/** The steps that the letter itself knows, for when the timeline cannot be fetched. */
+/** The steps that the dead letter itself contains, shown until the timeline is fetched, or if that fails. */
 function known(letter: Letter): Step[] {
   const steps: Step[] = [
     { at_ms: letter.enqueued_at_ms, what: "enqueued", details: {} },

@@ -1,4 +1,4 @@
-// What can be done to a message that waits, each after a confirmation.
+// The actions on a message that waits, each after a confirmation.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -38,7 +38,7 @@ export function TouchDialog({ id, verb, onClose, onDone }: Props) {
         {verb === "run" && <p>It will be handed out as soon as its turn comes.</p>}
         {verb === "reschedule" && <Field label="Minutes from now" value={delay} min="0" step="any" onInput={setDelay} />}
         {verb === "priority" && <Field label="Priority (9 is served first)" value={priority} min="0" max="9" step="1" onInput={setPriority} />}
-        {verb === "cancel" && <p>It is removed for good. If somebody works on it, the lease is revoked.</p>}
+        {verb === "cancel" && <p>It is removed for good. If a worker works on it, its lease is revoked.</p>}
         <button class={verb === "cancel" ? "danger" : "primary"} type="submit">
           {TITLES[verb]}
         </button>

@@ -1,4 +1,4 @@
-// One message: where it is, why it waits as one bar, its attempts, payload, headers and timeline.
+// One message: its state, the reasons of its wait as one bar, its attempts, payload, headers and timeline.
 
 import { useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -66,7 +66,7 @@ function Verbs({ id, now, refresh }: { id: string; now: MessageNow; refresh: () 
   const [verb, setVerb] = useState<Verb | null>(null);
   const state = now.state;
   const done = (what: Verb) => {
-    // A cancelled message leaves no page behind.
+    // A cancelled message waits no more, so go to the messages that do.
     if (what === "cancel" && now.queue) go(environmentPath(environment.value!, "queue", now.queue, "messages"));
     else refresh();
   };
@@ -106,7 +106,7 @@ function Facts({ now }: { now: MessageNow }) {
             <Stat label="Key" value={message.key ?? "–"} />
             <Stat label="Priority" value={count(message.priority)} />
             <Stat label="Handed out" value={message.attempts === 1 ? "once" : `${count(message.attempts)} times`} />
-            <Stat label="Before it" value={count(message.ahead)} />
+            <Stat label="Messages before it" value={count(message.ahead)} />
             {message.held ? (
               <Stat label="Held by" value={message.held.consumer} note={`until ${moment(message.held.until_ms)}`} />
             ) : (
@@ -210,7 +210,7 @@ function Waited({ path }: { path: string }) {
     <section class="panel" aria-label="Why it waited">
       <h2>Waited {duration(why.data.waited_ms)}</h2>
       <WaitBar parts={why.data.parts} />
-      {why.data.leased_ms > 0 && <p>Besides, it was leased for {duration(why.data.leased_ms)} in earlier attempts.</p>}
+      {why.data.leased_ms > 0 && <p>It was also leased for {duration(why.data.leased_ms)} in earlier attempts.</p>}
     </section>
   );
 }

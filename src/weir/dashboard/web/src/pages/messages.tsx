@@ -1,4 +1,4 @@
-// The messages of a queue: how many are in each state, found by key, text or id, and what to do with one.
+// The messages of a queue: their number per state, a search by key, text or id, and actions on each.
 
 import { useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -135,7 +135,7 @@ function Preview({ message }: { message: ListedMessage }) {
 function Due({ message }: { message: ListedMessage }) {
   if (message.held) return <span title={`until ${new Date(message.held.until_ms).toISOString()}`}>held by {message.held.consumer}</span>;
   if (message.state === "scheduled" || message.state === "retrying") return <span>{until(message.available_at_ms)}</span>;
-  return <span>came {ago(message.enqueued_at_ms)}</span>;
+  return <span>enqueued {ago(message.enqueued_at_ms)}</span>;
 }
 
 function QueuedList({ operations }: { operations: Operation[] }) {
@@ -154,7 +154,7 @@ export function Pager({ cursor, next, short }: { cursor: string; next: string | 
   if (!cursor && !next) return null;
   return (
     <p class="row">
-      {short && <span>Nothing among the messages that were looked at so far.</span>}
+      {short && <span>No match among the messages that were searched so far.</span>}
       {cursor && (
         <button type="button" onClick={() => setQuery({ cursor: "" }, { replace: false })}>
           First page

@@ -42,10 +42,10 @@ function Health({ health }: { health: OperationStats["system_health"] }) {
   return (
     <section class="panel" aria-label="Pressure">
       <dl class="stats">
-        <Stat label="A push now would" value={<Badge tone={DECISIONS[health.decision]}>{health.decision}</Badge>} />
+        <Stat label="Decision on a push" value={<Badge tone={DECISIONS[health.decision]}>{health.decision}</Badge>} />
         <Stat label="Utilization" value={percent(health.pool_utilization)} />
         <Stat label="In flight" value={count(health.in_flight)} note={`limit ${count(health.limit)}`} />
-        <Stat label="Wait for PostgreSQL" value={count(health.pool_waiting)} />
+        <Stat label="Waiting for PostgreSQL" value={count(health.pool_waiting)} />
         <Stat label="Loop lag" value={duration(health.event_loop_lag_ms)} />
         <Stat label="Queued" value={count(health.queue_depth)} />
         <Stat label="Drains at" value={rate(health.drain_per_second)} />
@@ -109,7 +109,7 @@ function List({ operations, me, refresh }: { operations: Operation[]; me: Me; re
       columns={columns}
       rowKey={(row) => row.id}
       sort=""
-      empty={<p>Nothing was queued. Under load, pushes that cannot be executed at once wait here and are answered 202.</p>}
+      empty={<p>Nothing was queued. Under load, pushes that cannot be executed at once are answered 202 and wait here.</p>}
     />
   );
 }

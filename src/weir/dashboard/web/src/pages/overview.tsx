@@ -60,7 +60,7 @@ function Totals({ rows, history }: { rows: QueueRow[]; history: QueueGlance[] | 
   );
 }
 
-/** The forecast comes from landed events. An empty queue drains in no time; one that filled since is not known yet. */
+/** The forecast comes from landed events, in which a queue may still be empty that has messages now: then it is not known. */
 function drainMs(row: QueueRow): number | null {
   return row.depth && row.drain_ms === 0 ? null : row.drain_ms;
 }
@@ -147,7 +147,7 @@ function Queues({ rows }: { rows: QueueRow[] }) {
             <p>No queue matches.</p>
           ) : (
             <>
-              <p>No queue yet. Say what one is, then push to it:</p>
+              <p>No queue yet. Create one, then push to it:</p>
               <pre>{"weir queue create orders\nweir queue push orders '{\"hello\": \"world\"}'"}</pre>
             </>
           )

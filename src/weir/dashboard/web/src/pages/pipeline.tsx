@@ -1,4 +1,4 @@
-// The pipeline: its lag and rates, the events that are known to be missing, and what its audits found.
+// The pipeline: its lag and rates, the events that are known to be missing, and its audits.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -39,7 +39,7 @@ export function Pipeline({ me }: { me: Me }) {
   );
 }
 
-/** What this page has seen since it was opened. */
+/** The samples that this page has taken since it was opened. */
 function useSamples(found: PipelineState | null): Sample[] {
   const [samples, setSamples] = useState<Sample[]>([]);
   useEffect(() => {
@@ -73,7 +73,7 @@ function Switch({ found }: { found: PipelineState }) {
   return (
     <section class="panel verdict warn" aria-label="Metrics are off" role="status">
       <span>
-        Metrics were switched off <When at={first.since_ms} /> (shards {shards}) by <code>{first.by}</code>{first.reason && `: ${first.reason}`}. Charts show nothing since then, and rules are unknown. <code>weir pipeline metrics on</code> switches them on.
+        Metrics were switched off <When at={first.since_ms} /> (shards {shards}) by <code>{first.by}</code>{first.reason && `: ${first.reason}`}. Charts show nothing since then, and alert rules cannot be evaluated. <code>weir pipeline metrics on</code> switches them on.
       </span>
     </section>
   );
@@ -87,9 +87,9 @@ function Numbers({ found }: { found: PipelineState }) {
         <Stat label="Lag" value={duration(found.lag_s * 1000)} note={amount(found.lag_events, "event")} />
         <Stat label="Last batch" value={count(status?.batch_events)} note={status ? `in ${duration(status.batch_s * 1000)}` : undefined} />
         <Stat label="Events since start" value={count(status?.events)} />
-        <Stat label="Set aside" value={count(status?.rejected)} />
+        <Stat label="Rejected events" value={count(status?.rejected)} />
         <Stat label="Failures" value={count(status?.failures)} />
-        <Stat label="Newest on the charts" value={status?.newest_ms ? <When at={status.newest_ms} /> : "–"} />
+        <Stat label="Newest event on the charts" value={status?.newest_ms ? <When at={status.newest_ms} /> : "–"} />
       </dl>
     </section>
   );
@@ -127,13 +127,13 @@ function Streams({ found }: { found: PipelineState }) {
   );
 }
 
-/** What was lost by counter, such as `12 enqueued, 3 acked`; nothing is said before the audit knows it. */
+/** The loss per counter, such as `12 enqueued, 3 acked`; a dash before an audit knows it. */
 function spellLost(lost: Record<string, number>): string {
   const some = Object.entries(lost).filter(([, lostCount]) => lostCount > 0);
   return some.map(([name, lostCount]) => `${count(lostCount)} ${name}`).join(", ") || "–";
 }
 
-/** Without a gap, what is on the charts depends on whether the pipeline ever ran and how far it is. */
+/** The text if there is no gap. It depends on whether the pipeline ever ran, and on its lag. */
 function NoGaps({ found }: { found: PipelineState }) {
   if (!found.status)
     return (

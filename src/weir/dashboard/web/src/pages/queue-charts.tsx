@@ -38,7 +38,7 @@ export function Charts({ series, before }: { series: Series; before: Earlier | n
       </div>
       <p class="legend">
         Each point covers {duration(series.bucket_ms)}: the band goes from the lowest to the highest value in it, the line is the mean. Tinted parts carry the last known value; hatched parts are unknown. Drag over a chart to zoom.
-        {maximumOnly !== null && ` Of points until ${moment(maximumOnly + series.bucket_ms)} only the highest value is known: they come from an earlier release.`}
+        {maximumOnly !== null && ` Points until ${moment(maximumOnly + series.bucket_ms)} come from an earlier release, and only their highest value is known.`}
         {unbounded && ` Percentiles until ${moment(unbounded.end)} come from an earlier release, whose error has no bound.`}
       </p>
       {series.unknown.length > 0 && (

@@ -10,7 +10,7 @@ import { route, setQuery } from "../state/route";
 import { act, Dialog, Failed, Loading, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 import { messageLink, Pager } from "./messages";
-import { followed } from "./tasks";
+import { followTask } from "./tasks";
 
 type Match = { key: string; where: string };
 
@@ -22,7 +22,7 @@ export function QueueLog({ queue, me }: { queue: string; me: Me }) {
   const page = log.data;
   return (
     <section class="panel" aria-label="Log">
-      {page && <p>{page.log_ms === null ? "This queue keeps no log now." : `Messages that ended are kept for ${duration(page.log_ms)}, with what they carried.`}</p>}
+      {page && <p>{page.log_ms === null ? "This queue keeps no log now." : `Messages that ended are kept for ${duration(page.log_ms)}, with their payloads and headers.`}</p>}
       {page?.gaps.map((gap) => (
         <p key={gap.from_ms} role="note">
           Messages may be missing: {gap.reason}.
@@ -87,7 +87,7 @@ function shown(message: LoggedMessage): string {
   return text.length > 200 ? `${text.slice(0, 200)}…` : text;
 }
 
-/** A dry run first, then a task of the servers. */
+/** A dry run first, then a bulk action of the servers. */
 function Replay({ queue, path, match }: { queue: string; path: string; match: Match }) {
   const [open, setOpen] = useState(false);
   const [into, setInto] = useState(queue);
@@ -106,7 +106,7 @@ function Replay({ queue, path, match }: { queue: string; path: string; match: Ma
     ...(rate && { rate_per_s: Number(rate) }),
     ...(canary && { canary: Number(canary) }),
   });
-  const run = async (dryRun: boolean) => followed(await send<Task>("POST", `${path}/replays`, body(dryRun)), setTask);
+  const run = async (dryRun: boolean) => followTask(await send<Task>("POST", `${path}/replays`, body(dryRun)), setTask);
   const counted = task?.dry_run && task.state === "completed" ? task.matched : null;
   const replay = async () => (await act("Replayed", () => run(false))) && close();
   return (
@@ -116,8 +116,8 @@ function Replay({ queue, path, match }: { queue: string; path: string; match: Ma
       </button>
       <Dialog open={open} title="Send messages of the log into a queue" onClose={close}>
         <p>
-          {match.key || match.where ? "Those that the search finds" : "All messages of the log"} that ended until now, each once. The servers do it: if you close this, they go on, and the tasks of the dead letters show how far
-          they are.
+          {match.key || match.where ? "Messages that the search finds" : "All messages of the log"} are sent, each once, if they have ended by now. If you close this dialog, the servers go on; the page of dead letters shows the
+          progress.
         </p>
         <label>
           Into the queue
@@ -128,7 +128,7 @@ function Replay({ queue, path, match }: { queue: string; path: string; match: Ma
           <input type="number" min="1" value={rate} onInput={(event) => setRate(event.currentTarget.value)} placeholder="as fast as possible" />
         </label>
         <label>
-          Send so many first and wait for them
+          Send this many first, and go on only if they succeed
           <input type="number" min="0" max="1000" value={canary} onInput={(event) => setCanary(event.currentTarget.value)} placeholder="none" />
         </label>
         {task && <p role="status">{task.note ?? (counted === null ? `${count(task.scanned)} of ${count(task.expected)} messages looked at.` : `${exact(counted)} messages match.`)}</p>}

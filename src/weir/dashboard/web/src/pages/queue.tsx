@@ -75,7 +75,7 @@ function Now({ now }: { now: QueueNow }) {
   );
 }
 
-/** Why the queue is as it is, by the explain route. */
+/** The verdict on the queue, from the explain route. */
 function Why({ path }: { path: string }) {
   const why = usePoll(() => get<Explanation>(`${path}/explain`), [path], 15_000);
   if (!why.data) return null;

@@ -8,7 +8,7 @@ import { QueueNames } from "../ui/queue-names";
 
 const UNITS_MS: Record<string, number> = { seconds: 1_000, minutes: 60_000, hours: 3_600_000, days: 86_400_000 };
 
-/** The largest unit that says an interval without a fraction. */
+/** The largest unit that gives an interval without a fraction. */
 function unitOf(every_ms: number): string {
   return Object.keys(UNITS_MS).findLast((unit) => every_ms % UNITS_MS[unit]! === 0) ?? "seconds";
 }
@@ -80,7 +80,7 @@ function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () 
       </label>
       <QueueNames />
       <label>
-        It goes out
+        It pushes
         <select value={draft.timing} onChange={set("timing")}>
           <option value="cron">at times, by cron</option>
           <option value="interval">at an interval</option>
@@ -95,8 +95,8 @@ function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () 
         Ticks that were missed while nothing ran
         <select value={draft.missed} onChange={set("missed")}>
           <option value="skip">are skipped</option>
-          <option value="last">go out once, the last of them</option>
-          <option value="all">all go out</option>
+          <option value="last">are skipped, but for the last one</option>
+          <option value="all">are all pushed</option>
         </select>
       </label>
       <label>

@@ -1,4 +1,4 @@
-// Schedules: what is pushed when, how the last ticks ended; made, changed, removed, paused, resumed and run.
+// Schedules: what is pushed when, how the last ticks ended, and the buttons to change, pause, resume and run them.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
@@ -29,7 +29,7 @@ function timing(schedule: Schedule): string {
   return schedule.cron === null ? `every ${duration(schedule.every_ms)}` : `${schedule.cron} ${schedule.timezone}`;
 }
 
-/** A moment to come, with its exact time beside it for those who hover. */
+/** A moment to come; its exact time appears on hover. */
 function Next({ at }: { at: number | null }) {
   if (at === null) return <span>–</span>;
   return (
@@ -66,7 +66,7 @@ function Verbs({ schedule, me, refresh }: { schedule: Schedule; me: Me; refresh:
   };
   return (
     <span class="row">
-      <button type="button" onClick={() => ask("run", "a run was asked for")}>
+      <button type="button" onClick={() => ask("run", "a run was requested")}>
         Run now
       </button>
       <button type="button" onClick={() => (schedule.paused ? ask("resume", "resumed") : ask("pause", "paused"))}>
@@ -94,7 +94,7 @@ function Edit({ schedule, refresh }: { schedule: Schedule; refresh: () => void }
       </button>
       <ScheduleDialog schedule={changing ? schedule : null} onClose={() => setChanging(false)} onSaved={refresh} />
       <Confirm open={removing} title={`Remove the schedule ${schedule.name}?`} verb="Remove it" onClose={() => setRemoving(false)} onSure={remove}>
-        <p>Nothing goes out any more, and its runs are forgotten. Messages that it pushed stay.</p>
+        <p>It pushes nothing any more, and its runs are deleted. Messages that it pushed stay.</p>
       </Confirm>
     </span>
   );
@@ -182,12 +182,12 @@ function Detail({ me, name }: { me: Me; name: string }) {
 
 const MISSED: Record<Schedule["missed"], string> = {
   skip: "Ticks that were missed while nothing ran are skipped.",
-  last: "Of the ticks that were missed while nothing ran, the last one goes out.",
-  all: "All ticks that were missed while nothing ran go out.",
+  last: "Of the ticks that were missed while nothing ran, only the last one is pushed.",
+  all: "All ticks that were missed while nothing ran are pushed.",
 };
 const OVERLAP: Record<Schedule["overlap"], string> = {
-  allow: "A tick does not wait for the message of the one before.",
-  skip: "A tick is skipped while the message of the one before is not done.",
+  allow: "A tick does not wait for the message of the tick before it.",
+  skip: "A tick is skipped while the message of the tick before it is not done.",
 };
 
 function owner(schedule: Schedule): string {
@@ -201,7 +201,7 @@ function Said({ schedule }: { schedule: ScheduleDetail }) {
     <section class="panel" aria-label="What it says">
       {schedule.problem && (
         <p class="failed" role="alert">
-          A tick is due and has not gone out: {schedule.problem}
+          A tick is due but was not pushed: {schedule.problem}
         </p>
       )}
       <p>
@@ -218,7 +218,7 @@ function Ticks({ schedule }: { schedule: ScheduleDetail }) {
   return (
     <section class="panel" aria-label="Next ticks">
       <h2>Next ten</h2>
-      {!schedule.next_ticks_ms.length && <p class="empty">{schedule.paused ? "None while it is paused." : "No date fits any more."}</p>}
+      {!schedule.next_ticks_ms.length && <p class="empty">{schedule.paused ? "None while it is paused." : "No future date matches."}</p>}
       <ol>
         {schedule.next_ticks_ms.map((tick) => (
           <li key={tick}>
@@ -234,7 +234,7 @@ function Runs({ runs }: { runs: ScheduleRun[] }) {
   const columns: Column<ScheduleRun>[] = [
     { key: "tick", label: "Tick", cell: (row) => moment(row.tick_ms) },
     { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row} /> },
-    { key: "asked", label: "", cell: (row) => row.asked && <small>asked for</small> },
+    { key: "asked", label: "", cell: (row) => row.asked && <small>requested</small> },
     { key: "reason", label: "Reason", cell: (row) => row.reason ?? "" },
     { key: "message", label: "Message", cell: (row) => row.message_id && <a class="id" href={here("message", row.message_id)}>{row.message_id}</a> },
   ];

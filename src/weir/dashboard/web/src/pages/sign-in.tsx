@@ -28,7 +28,7 @@ export function SignIn() {
             onInput={(event) => setValue(event.currentTarget.value)}
           />
           <small>
-            <code>weir up</code> keeps one in <code>.weir/admin.token</code>; make others with <code>weir token create</code>. What you see is what its scope allows.
+            <code>weir up</code> keeps one in <code>.weir/admin.token</code>; make others with <code>weir token create</code>. The scope of the token decides what you see.
           </small>
         </label>
         <button class="primary" type="submit">

@@ -65,7 +65,7 @@ function Webhooks() {
   const columns: Column<Webhook>[] = [
     { key: "name", label: "Webhook", cell: (row) => row.name },
     { key: "path", label: "Address", cell: (row) => <code>{row.path}</code> },
-    { key: "queue", label: "Queue", cell: (row) => row.queue ?? "runs at once" },
+    { key: "queue", label: "Queue", cell: (row) => row.queue ?? "none: it runs at once" },
     { key: "scheme", label: "Signature", cell: (row) => row.scheme ?? "none" },
     { key: "secret", label: "Secret", cell: (row) => <Secret webhook={row} /> },
   ];
@@ -83,7 +83,7 @@ function Secret({ webhook }: { webhook: Webhook }) {
   if (webhook.accepts) return <>set{webhook.unset_variables.length > 0 && `, without ${webhook.unset_variables.join(", ")}`}</>;
   return (
     <>
-      <Badge tone="bad">not set</Badge> everything is refused; set {webhook.unset_variables.join(" or ")} where the server runs
+      <Badge tone="bad">not set</Badge> every request is refused; set {webhook.unset_variables.join(" or ")} where the server runs
     </>
   );
 }

@@ -82,7 +82,7 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
   };
   const path = `/api/v1/dlq/${kind}s`;
   const dryRun = async () => {
-    await act("Counted", async () => setCounted(await followed(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
+    await act("Counted", async () => setCounted(await followTask(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
   };
   const start = async () => {
     if (await act(`${kind} started`, () => send("POST", path, bodyOf(kind, draft, false)))) onClose();
@@ -119,14 +119,14 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
           <label>
             Patch
             <input value={draft.patch} onInput={set("patch")} placeholder={'{"currency": "EUR"}'} />
-            <small>CEL whose object is merged into each payload; null removes a member. The dry run shows what it does.</small>
+            <small>CEL whose result, an object, is merged into each payload; null removes a field. The dry run shows the effect.</small>
           </label>
         )}
         {kind === "redrive" && (
           <label>
             Canary
             <input type="number" min="0" max="1000" value={draft.canary} onInput={set("canary")} />
-            <small>This many go first. If they die again, the rest stay here.</small>
+            <small>This many are sent first. If they die again, the others are not sent.</small>
           </label>
         )}
         <div class="row">
@@ -147,7 +147,7 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
   );
 }
 
-/** Some of the letters that match, and what the patch makes of each. */
+/** Some of the dead letters that match, before and after the patch. */
 function Samples({ task, patched }: { task: Task; patched: boolean }) {
   const found = usePoll(() => get<{ items: Sample[] }>(`/api/v1/dlq/tasks/${task.id}/samples`), [task.id], 0);
   if (!found.data) return <Failed error={found.error} />;
@@ -184,7 +184,7 @@ function Payload({ sample }: { sample: Sample }) {
 function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
   const filter: Record<string, string> = {};
   for (const name of ["queue", "fingerprint", "expression"] as const) if (draft[name]) filter[name] = draft[name];
-  // The dry run has told how many these are, so that nobody means everything by accident.
+  // The dry run has shown how many match, so that nobody takes everything by accident.
   const all = !dryRun && Object.keys(filter).length === 0;
   const body: Record<string, unknown> = { filter, all, dry_run: dryRun };
   if (draft.rate) body["rate_per_s"] = Number(draft.rate);
@@ -193,8 +193,8 @@ function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
   return body;
 }
 
-/** Wait until a task has ended, and tell how far it is; a dry run only counts. */
-export async function followed(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
+/** Wait until a task has ended, and report its progress through `tell`. */
+export async function followTask(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
   for (let turn = 0; turn < 240 && OPEN.has(task.state); turn++) {
     tell(task);
     await new Promise((resolve) => setTimeout(resolve, 250));

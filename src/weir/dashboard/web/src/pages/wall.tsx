@@ -1,4 +1,4 @@
-// One look from across the room: is everything well, and if not, what is not?
+// A page for a screen on the wall: whether all queues are well, and which are not.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -65,7 +65,7 @@ function Figure({ label, value }: { label: string; value: string }) {
   );
 }
 
-/** The queues that need a look first: those with an alert, then those whose oldest message waits longest. */
+/** The queues that need attention first: queues with an alert, then by the age of their oldest message. */
 function Tiles({ rows, firing }: { rows: QueueRow[]; firing: Alert[] }) {
   const alerted = new Set(firing.map((one) => one.queue));
   const weight = (row: QueueRow) => (alerted.has(row.name) ? 1e15 : 0) + (row.depth ? row.oldest_age_ms : 0) + row.depth / 1e6;
@@ -82,7 +82,7 @@ function Tiles({ rows, firing }: { rows: QueueRow[]; firing: Alert[] }) {
           </li>
         ))}
       </ul>
-      {worst.length > TILES && <p class="legend">And {amount(worst.length - TILES, "queue")} more, where messages wait less long.</p>}
+      {worst.length > TILES && <p class="legend">And {amount(worst.length - TILES, "queue")} more, whose oldest messages are younger.</p>}
     </>
   );
 }
@@ -91,7 +91,7 @@ function sum(rows: QueueRow[], pick: (row: QueueRow) => number): number {
   return rows.reduce((total, row) => total + pick(row), 0);
 }
 
-/** The time of day, which a wall shows so that people see that the page still lives. */
+/** The time of day, by which people see that the page is still updated. */
 function useMinute(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -151,7 +151,7 @@ function Figures({ worker, everywhere }: { worker: string; everywhere: Everywher
   return (
     <>
       {series.data?.shared && (
-        <p class="legend">Some of these processes serve other environments too; what those count is left out.</p>
+        <p class="legend">Some of these processes also serve other environments; the counts of those are left out.</p>
       )}
       <div class="charts">
         <Chart title="Throughput" lines={shown.throughput} format={rate} {...shown.shared} />
@@ -171,6 +171,6 @@ function chartsOf(series: WorkerSeries) {
     throughput: [line("pushes", 1, "pushes_per_s"), line("pops", 2, "pops_per_s"), line("acks", 4, "acks_per_s")],
     lag: [line("p50", 2, "lag_p50_ms"), line("p95", 1, "lag_p95_ms"), line("p99", 4, "lag_p99_ms"), line("worst", 3, "lag_max_ms")],
     loop: [line("mean", 2, "event_loop_lag_mean_ms"), line("worst", 3, "event_loop_lag_max_ms")],
-    pressure: [line("free slots, fewest", 2, "free_slots_min"), line("inside, most", 1, "internal_queue_max"), line("backing off", 4, "backoff_max")],
+    pressure: [line("free slots, fewest", 2, "free_slots_min"), line("internal queue, most", 1, "internal_queue_max"), line("backing off", 4, "backoff_max")],
   };
 }

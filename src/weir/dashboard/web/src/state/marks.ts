@@ -1,4 +1,4 @@
-// What is marked on every chart of the page: alerts, annotations, applied specs, pauses and gaps.
+// The marks on every chart of the page: alerts, annotations, applied specs, pauses and gaps.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";

@@ -1,4 +1,4 @@
-// Data that is fetched again and again: what is known, whether it is old, and why it failed.
+// Data that is fetched again and again: the last answer, whether one is being fetched, and the last error.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Problem } from "../api/http";

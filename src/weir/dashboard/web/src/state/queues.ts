@@ -1,4 +1,4 @@
-// The queues of the environment: live numbers from the stream, history merged in beside them.
+// The queues of the environment: live numbers from the stream, merged with their history.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { listen } from "../api/live";

@@ -1,4 +1,4 @@
-// The address is the state: everything that a link must carry stands in the hash.
+// The hash of the address holds the state of the page, so that a link carries it.
 
 import { computed, signal } from "@preact/signals";
 
@@ -34,7 +34,7 @@ export function go(path: string[], query: Record<string, string | undefined> = {
   location.hash = href(path, query);
 }
 
-/** Change some parameters of the present address; an empty value removes one. */
+/** Change some parameters of the current address; an empty value removes a parameter. */
 export function setQuery(changes: Record<string, string | undefined>, { replace = true } = {}): void {
   const query = new URLSearchParams(route.value.query);
   for (const [name, value] of Object.entries(changes)) {

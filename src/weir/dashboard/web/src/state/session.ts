@@ -1,4 +1,4 @@
-// Who is looking: the token of this browser session and the environment that is shown.
+// The token of this browser session, and the environment that is shown.
 
 import { computed, signal } from "@preact/signals";
 import { route } from "./route";

@@ -1,4 +1,4 @@
-// Whether what is on the screen can still be trusted.
+// Since when the server has not answered, so that the numbers on the screen are old.
 
 import { signal } from "@preact/signals";
 

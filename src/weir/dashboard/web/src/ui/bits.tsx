@@ -128,11 +128,11 @@ export function Confirm({ open, title, verb, onClose, onSure, children }: { open
   );
 }
 
-/** A secret that is shown this once. */
+/** A secret that is shown only once. */
 export function Secret({ title, text, onClose }: { title: string; text: string | null; onClose: () => void }) {
   return (
     <Dialog open={text !== null} title={title} onClose={onClose}>
-      <p>It is shown this once. Copy it now, and keep it like a password.</p>
+      <p>It is shown only once. Copy it now, and keep it like a password.</p>
       <pre class="secret">{text}</pre>
       <button type="button" onClick={() => act("Copied", () => navigator.clipboard.writeText(text ?? ""))}>
         Copy

@@ -1,4 +1,4 @@
-// A time series as a picture, with its numbers beside it for those who do not see it.
+// A time series as a picture, with its numbers as text for readers who cannot see it.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
@@ -23,7 +23,7 @@ export type ChartProps = {
   height?: number;
 };
 
-/** Where the cursor is on this chart; null while it is on none. */
+/** Where the cursor is on this chart; null while it is on no chart. */
 type Pointed = { index: number; marks: string[] } | null;
 
 export function Chart({ title, times, kinds, lines, format, onZoom, height = 180 }: ChartProps) {
@@ -108,7 +108,7 @@ const wholes = decades.flatMap((size) => [size, 2 * size, 5 * size]);
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
-/** Distances between the ticks of an axis where tens would read badly: nobody counts half messages or 100 seconds. */
+/** Distances between the ticks of an axis for counts and durations: nobody counts half messages or in 100 seconds. */
 const steps = new Map<unknown, number[]>([
   [count, wholes],
   [
@@ -130,7 +130,7 @@ function tickTimes(ticks: number[]): string[] {
   return ticks.map((tick) => clock.format(tick * 1000));
 }
 
-/** What a colour variable means in the present theme; a canvas cannot resolve one by itself. */
+/** The value of a colour variable in the current theme, because a canvas cannot resolve variables itself. */
 function color(name: string): string {
   probe.style.color = `var(${name})`;
   return getComputedStyle(probe).color;
@@ -160,7 +160,7 @@ function options(
   point: (plot: uPlot) => void,
 ): uPlot.Options {
   const withBand = banded(lines);
-  // A fill under several lines, or under a line that has a band, hides what is behind it.
+  // A fill under several lines, or under a line that has a band, would hide the lines behind it.
   const filled = lines.filter((line) => !line.dashed).length === 1 && !withBand.length;
   return {
     width: element.clientWidth || 300,

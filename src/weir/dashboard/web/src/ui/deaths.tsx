@@ -10,7 +10,7 @@ import { environment } from "../state/session";
 import { Chart } from "./chart";
 import { currentRange, PeriodPicker, zoomTo } from "./period";
 
-/** One value for "no points yet", so that a chart is not drawn anew for each look. */
+/** One value for "no points yet", so that a chart is not drawn again at each poll. */
 const NONE: never[] = [];
 
 function total(values: Values): number {
@@ -43,7 +43,7 @@ export function Deaths({ queue }: { queue: string }) {
         </h2>
         <PeriodPicker />
       </div>
-      {/* An empty chart keeps the place: what stands below must not move under a finger when the figures come. */}
+      {/* An empty chart keeps the place, so that the page below does not jump when the figures arrive. */}
       <Chart title="Deaths" lines={lines} format={count} times={columns?.time_ms ?? NONE} kinds={columns?.kind ?? NONE} onZoom={zoomTo} height={140} />
     </section>
   );

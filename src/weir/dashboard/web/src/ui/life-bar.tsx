@@ -1,4 +1,4 @@
-// The life of a message that ended as one bar: what it waited for and how long it was worked on, with its attempts above.
+// The life of a message that ended, as one bar of its waits and leases, with its attempts above.
 
 import type { Life, LifeAttempt } from "../api/types";
 import { duration } from "../lib/format";
@@ -14,7 +14,7 @@ export function LifeBar({ life }: { life: Life }) {
   );
 }
 
-/** Attempts at their places between the enqueue and the end. The bar below adds up, so its parts have no places. */
+/** Attempts at their times between the enqueue and the end. The parts of the bar below are sums, so they have no times. */
 function AttemptStrip({ life }: { life: Life }) {
   const whole = Math.max(life.ended_at_ms - life.enqueued_at_ms, 1);
   const share = (ms: number) => `${(100 * ms) / whole}%`;

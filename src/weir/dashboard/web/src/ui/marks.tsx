@@ -1,4 +1,4 @@
-// Marks drawn over a chart, and the same marks as a list for those who do not hover.
+// Marks drawn over a chart, and the same marks as a list for readers who do not hover.
 
 import type uPlot from "uplot";
 import { send } from "../api/http";
@@ -57,7 +57,7 @@ export function marksAt(plot: uPlot): Mark[] {
   );
 }
 
-/** What a mark says, such as `alert: Payments back up (payments), 6 min`. */
+/** A mark in words, such as `alert: Payments back up (payments), 6 min`. */
 export function wordsOf(mark: Mark): string {
   const where = mark.queue && mark.kind !== "pause" ? ` (${mark.queue})` : "";
   const lasted = !isSpan(mark) ? "" : mark.until_ms === null ? ", goes on" : `, ${duration(mark.until_ms - mark.at_ms)}`;

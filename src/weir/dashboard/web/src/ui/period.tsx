@@ -1,4 +1,4 @@
-// Which stretch of time is shown: a period up to now, or a range that was zoomed into.
+// The time range that is shown: a period up to now, or a range that was zoomed into.
 
 import { route, setQuery } from "../state/route";
 import { moment } from "../lib/format";
@@ -22,7 +22,7 @@ export function zoomTo(fromMs: number, toMs: number): void {
 
 const UNITS: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** The same stretch, shifted back by whole days, for a comparison. */
+/** The same range, shifted back by whole days, for a comparison. */
 export function shifted(range: Range, days: number): Range {
   const back = days * 86_400_000;
   if (range.from && range.to)

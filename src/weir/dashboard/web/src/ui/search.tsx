@@ -28,7 +28,7 @@ export function Search({ here, pages }: { here: Environment; pages: [path: strin
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
-  // Together with what it shows: keys that come between would find an empty dialog that is still open.
+  // In the same step as its content: otherwise a key press in between would find an empty dialog that is still open.
   useLayoutEffect(() => {
     if (open && !dialog.current!.open) dialog.current!.showModal();
     if (!open && dialog.current!.open) dialog.current!.close();

@@ -1,4 +1,4 @@
-// What happened to a message, oldest first.
+// The steps of a message's timeline, oldest first.
 
 import type { Step } from "../api/types";
 import { When } from "./bits";

@@ -93,7 +93,7 @@ function order<T>(rows: T[], columns: Column<T>[], sort: string): T[] {
     const left = value(a);
     const right = value(b);
     if (left === right) return 0;
-    if (left === null) return 1; // what is unknown stands last, whichever way one sorts
+    if (left === null) return 1; // unknown values come last in both directions
     if (right === null) return -1;
     return left < right ? -sign : sign;
   });
