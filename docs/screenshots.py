@@ -1,4 +1,4 @@
-"""Takes pictures of the pages from a demo: those of the README, or every page in both themes and widths.
+"""Takes pictures of a demo's pages: the pictures of the README, or every page in both themes and widths.
 
 .venv/bin/python docs/screenshots.py               # starts a demo, takes the pictures of the README
 .venv/bin/python docs/screenshots.py --every OUT   # every page, light and dark, desk and phone, into OUT
@@ -24,12 +24,12 @@ FOLDER = Path(__file__).parent / "images"
 SCOPE = "#/e/acme/shop/production"
 DESK, PHONE = 1200, 390
 PATIENCE_MS = 300_000
-# Long enough for all pictures of a slow machine; the demo is ended when they are taken.
+# Long enough for all pictures on a slow machine; the demo ends when they are taken.
 DEMO_S = 1_800
 
 
 def overview_is_full(page: Page) -> None:
-    """Every queue has its line, so the past has landed."""
+    """Wait until every queue has its line, which shows that the past has landed."""
     expect(page.locator("svg.spark polyline")).to_have_count(8)
 
 
@@ -56,7 +56,7 @@ def deaths_are_drawn(page: Page) -> None:
 
 
 def message_is_open(page: Page) -> None:
-    """From the list of messages to the first of them."""
+    """Go from the list of messages to the first message."""
     page.get_by_role("region", name="Messages", exact=True).locator("tbody a").first.click()
     expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
     nothing_loads(page)

@@ -1,4 +1,4 @@
--- The user that Grafana reads with, and what one tenant's viewers may see. Run as an administrator.
+-- Creates the user with which Grafana reads, and limits it to the rows of one organization. Run it as an administrator.
 CREATE SETTINGS PROFILE IF NOT EXISTS grafana SETTINGS readonly = 1, max_execution_time = 30 CHANGEABLE_IN_READONLY;
 CREATE USER IF NOT EXISTS grafana IDENTIFIED BY 'change me' SETTINGS PROFILE 'grafana';
 GRANT SELECT ON weir.* TO grafana;
