@@ -43,7 +43,7 @@ def redis_cpu_s() -> float:
     spent = 0.0
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "redis" in one.name():
+            if one.name() in ("valkey-server", "redis-server"):
                 times = one.cpu_times()
                 spent += float(times.user + times.system)
     return spent

@@ -19,7 +19,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
 
-LEASE_MS = 40
+ALLOWANCE_MS = 40
 _EXPIRE = NamedQuery(
     name="expire", sentence="Let every claim time out.", text="UPDATE weir.operation_lanes SET until_ms = 0"
 )
@@ -116,7 +116,7 @@ class Cluster:
         await broker.define(queue, QueueSpec(name="orders", ordering=Ordering.PER_KEY))
         links = [Linked(broker), Linked(broker)]
         processes = [
-            OperationService(database=database, broker=link, admission=Admission(), lease_ms=LEASE_MS)  # type: ignore[arg-type]
+            OperationService(database=database, broker=link, admission=Admission(), allowance_ms=ALLOWANCE_MS)  # type: ignore[arg-type]
             for link in links
         ]
         return cls(database=database, queue=queue, broker=broker, links=links, processes=processes)

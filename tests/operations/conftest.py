@@ -52,7 +52,7 @@ async def broker(queue: QueueRef) -> MemoryBroker:
 
 @pytest.fixture
 async def service(database: Database, broker: MemoryBroker) -> OperationService:
-    return OperationService(database=database, broker=broker, lease_ms=400)
+    return OperationService(database=database, broker=broker, allowance_ms=400)
 
 
 def item(

@@ -69,7 +69,7 @@ async def test_a_call_of_unknown_outcome_is_kept_until_its_operation_asked(
     store: Broker, database: Database, work: QueueRef, manual_clock: ManualClock
 ) -> None:
     link = Linked(store)  # type: ignore[arg-type]
-    service = OperationService(database=database, broker=link, lease_ms=50)  # type: ignore[arg-type]
+    service = OperationService(database=database, broker=link, allowance_ms=50)  # type: ignore[arg-type]
     process = service.processor.worker
     await service.keeper.round()
     link.link = Link.DEAF

@@ -50,7 +50,7 @@ def link(store: Broker) -> Linked:
 @pytest.fixture
 async def pressed(database: Database, link: Linked) -> OperationService:
     """A process that queues every push."""
-    service = OperationService(database=database, broker=link, admission=Admission(), lease_ms=400)  # type: ignore[arg-type]
+    service = OperationService(database=database, broker=link, admission=Admission(), allowance_ms=400)  # type: ignore[arg-type]
     busy(service.admission)
     return service
 
@@ -58,7 +58,7 @@ async def pressed(database: Database, link: Linked) -> OperationService:
 @pytest.fixture
 async def calm(database: Database, store: Broker) -> AsyncIterator[OperationService]:
     """A process that executes every push, and keeps the leave to do so for itself and others."""
-    service = OperationService(database=database, broker=store, lease_ms=800)
+    service = OperationService(database=database, broker=store, allowance_ms=800)
     await service.keeper.round()
     keeping = asyncio.create_task(service.keeper.run())
     yield service

@@ -120,7 +120,7 @@ async def test_an_undefined_queue_is_refused_while_the_broker_is_away_too(
     async def known(asked: QueueRef) -> bool:
         return asked == queue
 
-    service = OperationService(database=database, broker=broker, lease_ms=40, known=known)
+    service = OperationService(database=database, broker=broker, allowance_ms=40, known=known)
     for shard in range(broker.shards):
         service.reach.lose(shard)
     answers = await service.front().push([item(queue.scope.queue("missing"), "1"), item(queue, "2")])
@@ -157,7 +157,7 @@ async def test_what_is_queued_because_the_broker_is_away_costs_no_budget(
     database: Database, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     admission = Admission(budget=QueueBudget(burst=1, share=0.0, refill_s=1))
-    service = OperationService(database=database, broker=broker, admission=admission, lease_ms=40)
+    service = OperationService(database=database, broker=broker, admission=admission, allowance_ms=40)
     for shard in range(broker.shards):
         service.reach.lose(shard)
     for n in range(5):

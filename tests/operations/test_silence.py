@@ -73,7 +73,7 @@ async def test_a_push_that_was_refused_never_runs_even_if_postgresql_took_it(
 async def test_a_push_that_another_process_has_run_already_is_told_so(
     database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
-    other = OperationService(database=database, broker=broker, lease_ms=400)
+    other = OperationService(database=database, broker=broker, allowance_ms=400)
     service.writer._queue = Silent(database, other.processor.round)
     busy(service.admission)
     answers = await service.front().push([item(queue, "1", key="a"), item(queue, "2", key="b")])
@@ -84,7 +84,7 @@ async def test_a_push_that_another_process_has_run_already_is_told_so(
 async def test_of_a_batch_that_has_run_in_part_each_push_is_told_its_own_fate(
     database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
-    other = OperationService(database=database, broker=broker, lease_ms=400)
+    other = OperationService(database=database, broker=broker, allowance_ms=400)
     other.processor._sizes = {"partitions": 1, "run": 1, "total": 1}
     service.writer._queue = Silent(database, other.processor.round)
     busy(service.admission)
@@ -202,7 +202,7 @@ async def test_the_keeper_gives_up_on_postgresql_long_before_its_lease_ends(
         await service.keeper.renew()
         took_s = time.monotonic() - started
     assert took_s < keeping.PATIENCE_S + 0.3
-    assert 2 * keeping.PATIENCE_S < keeping.LEASE_MS / 1_000
+    assert 2 * keeping.PATIENCE_S < keeping.ALLOWANCE_MS / 1_000
 
 
 async def test_a_keeper_that_was_refused_does_not_extend_its_lease_when_postgresql_hangs(
@@ -222,7 +222,7 @@ async def test_who_queues_without_a_gate_waits_for_a_whole_lease(
     database: Database, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     """Also if none is granted: a keeper that PostgreSQL did not answer may have extended one a moment ago."""
-    service = OperationService(database=database, broker=broker, lease_ms=400)
+    service = OperationService(database=database, broker=broker, allowance_ms=400)
     for shard in range(broker.shards):
         service.reach.lose(shard)
     for least_s, most_s in ((0.4, 10), (0, 0.4)):
@@ -235,11 +235,11 @@ async def test_who_queues_without_a_gate_waits_for_a_whole_lease(
 
 @asynccontextmanager
 async def held_back(
-    database_url: str, broker: MemoryBroker, queue: QueueRef, *, lease_s: float
+    database_url: str, broker: MemoryBroker, queue: QueueRef, *, allowance_s: float
 ) -> AsyncIterator[tuple[OperationService, asyncio.Task[list[PushAnswer]]]]:
     """A push of a process that has lost the broker: PostgreSQL took it, and it waits for a whole lease."""
     async with Database(database_url, timeout_s=0.5) as database:
-        service = OperationService(database=database, broker=broker, lease_ms=int(lease_s * 1_000))
+        service = OperationService(database=database, broker=broker, allowance_ms=int(allowance_s * 1_000))
         for shard in range(broker.shards):
             service.reach.lose(shard)
         pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
@@ -256,15 +256,15 @@ async def test_who_queues_without_a_gate_waits_anew_after_a_silence_of_postgresq
     database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
 ) -> None:
     """Meanwhile a keeper may have extended its lease without it. Whoever comes later waits for that too."""
-    lease_s = 1.5
-    async with held_back(database_url, broker, queue, lease_s=lease_s) as (service, pushing):
+    allowance_s = 1.5
+    async with held_back(database_url, broker, queue, allowance_s=allowance_s) as (service, pushing):
         with frozen_tree(servers.postgres.pid):
             await asyncio.sleep(0.8)
         heard_s = time.monotonic()
         (later,) = await service.front().push([item(queue, "y")])
-        assert time.monotonic() - heard_s > lease_s / 2
+        assert time.monotonic() - heard_s > allowance_s / 2
         (answer,) = await pushing
-        assert time.monotonic() - heard_s < lease_s + lapsing.PROLONG_S
+        assert time.monotonic() - heard_s < allowance_s + lapsing.PROLONG_S
         assert (type(answer), type(later)) == (Queued, Queued)
 
 
@@ -285,7 +285,7 @@ async def test_an_operation_that_is_durable_is_never_refused_because_postgresql_
     database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
 ) -> None:
     """The broker is away for this process; PostgreSQL took the operation and hangs while it is held back."""
-    async with held_back(database_url, broker, queue, lease_s=0.6) as (_, pushing):
+    async with held_back(database_url, broker, queue, allowance_s=0.6) as (_, pushing):
         with frozen_tree(servers.postgres.pid):
             (answer,) = await pushing
         assert isinstance(answer, Queued)

@@ -3,7 +3,7 @@ and its answer is counted.
 
 Queueing closes the gate of the partition in the broker first, then writes to PostgreSQL, then answers;
 from then on every direct enqueue of that partition, in any process, is GATED and queues behind. If the broker
-is out of reach, the gate stays open and the operation says so; the keeper's lease makes that safe.
+is out of reach, the gate stays open and the operation says so; the keeper's direct allowance makes that safe.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from weir.operations.estimate import DepthSampler, LagSampler, RateMeter
 from weir.operations.gates import Gates, Known, Reach
 from weir.operations.keeper import Keeper
 from weir.operations.maintenance import Cleaner, IdleCalls, OrphanGates
-from weir.operations.model import LEASE_MS
+from weir.operations.model import ALLOWANCE_MS
 from weir.operations.processor import ChainRecorder, Processor
 from weir.operations.queue import OperationQueue
 from weir.operations.store import OperationStore
@@ -38,7 +38,7 @@ class OperationService:
         broker: Broker,
         admission: Admission | None = None,
         process: str | None = None,
-        lease_ms: int = LEASE_MS,
+        allowance_ms: int = ALLOWANCE_MS,
         processing: bool = True,
         known: Known | None = None,
         chained: ChainRecorder | None = None,
@@ -46,7 +46,7 @@ class OperationService:
         process = process or new_id()
         self.admission = admission or Admission()
         self.reach = Reach(broker.shards)
-        self.queue = OperationQueue(database, lease_ms=lease_ms)
+        self.queue = OperationQueue(database, allowance_ms=allowance_ms)
         self.meter = RateMeter()
         self.tally = AnswerTally()
         self.pool_state = database.state
@@ -58,7 +58,7 @@ class OperationService:
             pressed=lambda: self.admission.pressed,
             chained=chained,
         )
-        self.keeper = Keeper(database=database, broker=broker, reach=self.reach, lease_ms=lease_ms)
+        self.keeper = Keeper(database=database, broker=broker, reach=self.reach, allowance_ms=allowance_ms)
         self.sampler = DepthSampler(
             queue=self.queue, admission=self.admission, meter=self.meter, process=process
         )

@@ -1,19 +1,19 @@
 """The keeper: decides until when processes may write to the broker directly, and closes open gates.
 
 An operation that was queued while the broker was out of reach stands behind a gate that nobody could
-close. Until a keeper has closed it, no process may write directly to that shard. So direct writing is
-allowed by lease: a keeper grants it in PostgreSQL, where the same row counts the operations whose gates
+close. Until a keeper has closed it, no process may write directly to that shard. So direct writing needs an
+allowance that lapses: a keeper grants it in PostgreSQL, where the same row counts the operations whose gates
 are open, and then in the broker, in absolute time of the broker's own clock that was read *before* the
-grant. The broker's lease has therefore lapsed when PostgreSQL says that it has.
+grant. The broker's allowance has therefore lapsed when PostgreSQL says that it has.
 
-A keeper that gets no answer from PostgreSQL extends its last lease in the broker. That is safe:
+A keeper that gets no answer from PostgreSQL extends its last allowance in the broker. That is safe:
 
 - Nobody can queue an operation without PostgreSQL, so no new operation comes to stand behind an open gate.
-- If an operation was queued before, PostgreSQL refuses the keeper, which then has no lease to extend.
-- An operation that no keeper knows of is not answered before all leases have lapsed that were alive when it
+- If an operation was queued before, PostgreSQL refuses the keeper, which then has no allowance to extend.
+- An operation that no keeper knows of is not answered before all allowances have lapsed that held when it
   was queued. `lapse` waits longer if PostgreSQL was silent in that time, unless the broker closes the gate.
 - If PostgreSQL answered the process that waits and did not answer a keeper, that keeper may have extended its
-  lease beyond that. It takes the lease back in its next round that PostgreSQL answers.
+  allowance beyond that. It takes the allowance back in its next round that PostgreSQL answers.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from weir.control.scopes import queue_of_row
 from weir.errors import BrokerUnavailable, WeirError
 from weir.model.names import QueueRef
 from weir.operations.gates import Reach
-from weir.operations.model import LEASE_MS
+from weir.operations.model import ALLOWANCE_MS
 from weir.operations.queue import QUERIES
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PATIENCE_S = 0.4
-"""How long either store may take. The lease must outlive a round and the pause before it: 0.4 s for the
-clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7 s of a lease of 2 s."""
+"""How long either store may take. The allowance must outlast a round and the pause before it: 0.4 s for the
+clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7 s of an allowance of 2 s."""
 _CLOSING_S = 5.0
 """After this long PostgreSQL takes the locks from a keeper that froze while it closed gates."""
 _BATCH = 1_000
 
 
 class Keeper:
-    """Renews the direct lease of every shard, and closes the gates that are still open."""
+    """Renews the direct allowance of every shard, and closes the gates that are still open."""
 
     def __init__(
         self,
@@ -54,29 +54,29 @@ class Keeper:
         database: Database,
         broker: Broker,
         reach: Reach,
-        lease_ms: int = LEASE_MS,
+        allowance_ms: int = ALLOWANCE_MS,
     ) -> None:
         self._database = database
         self._broker = broker
         self._reach = reach
-        self._lease_ms = lease_ms
-        self._every_s = lease_ms / 4_000
+        self._allowance_ms = allowance_ms
+        self._every_s = allowance_ms / 4_000
         self._granted: dict[int, int] = {}
         self._refused: set[int] = set()
         self._extended: set[int] = set()
-        """Shards whose lease this keeper extended since PostgreSQL last answered."""
+        """Shards whose allowance this keeper extended since PostgreSQL last answered."""
         self._some_refused = asyncio.Event()
         self._alone = False
         """Whether the last round did without PostgreSQL."""
 
     async def run(self) -> None:
-        """Renew leases and close gates at the same time: closing many gates must not let leases lapse."""
+        """Renew allowances and close gates at the same time, so that closing many gates lets none lapse."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renew_again_and_again())
             tasks.create_task(self._close_again_and_again())
 
     async def round(self) -> None:
-        """Renew every lease; where a gate is still open, close it first."""
+        """Renew every allowance; where a gate is still open, close it first."""
         await self.renew()
         if self._refused:
             await self.close_open_gates()
@@ -99,7 +99,7 @@ class Keeper:
                 await self.renew()
 
     async def renew(self) -> None:
-        """Extend the lease of every shard that can be reached, unless PostgreSQL refuses it."""
+        """Extend the allowance of every shard that can be reached, unless PostgreSQL refuses it."""
         clocks = await self._read_clocks()
         if not clocks:
             return
@@ -115,11 +115,11 @@ class Keeper:
             self._take_refusals(refused)
             await self._ask_each(self._extended & refused, self._broker.forbid_direct)
             self._extended.clear()
-        await self._allow({shard: clocks[shard] + self._lease_ms for shard in granted})
+        await self._allow({shard: clocks[shard] + self._allowance_ms for shard in granted})
 
     def _go_alone(self, error: WeirError) -> None:
         if not self._alone:
-            log.warning("direct leases are extended without PostgreSQL", error=str(error))
+            log.warning("direct allowances are extended without PostgreSQL", error=str(error))
         self._alone = True
 
     def _take_refusals(self, shards: set[int]) -> None:
@@ -139,7 +139,7 @@ class Keeper:
     async def _grant(self, shards: Iterable[int]) -> set[int]:
         async with self._database.connection(within_s=PATIENCE_S) as connection:
             rows = await fetch(
-                connection, QUERIES["grant_direct"], shards=list(shards), lease_ms=self._lease_ms
+                connection, QUERIES["grant_direct"], shards=list(shards), allowance_ms=self._allowance_ms
             )
         return {row["shard"] for row in rows}
 

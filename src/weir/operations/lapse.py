@@ -1,7 +1,8 @@
-"""Waits until no direct lease is alive any more, for operations that this process queued without gates.
+"""Waits until no direct allowance holds any more, for operations that this process queued without gates.
 
-PostgreSQL tells how long the leases live that it granted. While it is silent, keepers extend them without it,
-so the wait begins anew when it answers again. One asyncio task asks it for all operations that wait.
+PostgreSQL tells how long the allowances last that it granted. While it is silent, keepers extend them
+without it, so the wait begins anew when it answers again. One asyncio task asks it for all operations that
+wait.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ PROLONG_S = 2.0
 """How much longer the wait may take if PostgreSQL is silent. Durable operations are then answered anyway."""
 
 
-class LeaseLapse:
-    """The moment when the last direct lease has lapsed."""
+class AllowanceLapse:
+    """The moment when the last direct allowance has lapsed."""
 
-    def __init__(self, ping: Callable[[], Awaitable[None]], *, lease_s: float) -> None:
+    def __init__(self, ping: Callable[[], Awaitable[None]], *, allowance_s: float) -> None:
         self._ping = ping
-        self._lease_s = lease_s
+        self._allowance_s = allowance_s
         self._lapsed_s = 0.0
         self._latest_s = 0.0
         """The wait is not prolonged beyond this."""
@@ -34,7 +35,7 @@ class LeaseLapse:
         self._watch: asyncio.Task[None] | None = None
 
     async def wait(self, hold_s: float, *, end_early: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until leases have lapsed that live for `hold_s` from now, or until `end_early` answers True.
+        """Wait until allowances of `hold_s` from now have lapsed, or until `end_early` answers True.
 
         `end_early` is asked only while PostgreSQL is silent.
         """
@@ -63,7 +64,7 @@ class LeaseLapse:
                 self._prolong()
 
     def _prolong(self) -> None:
-        wanted_s = time.monotonic() + self._lease_s
+        wanted_s = time.monotonic() + self._allowance_s
         if wanted_s > self._latest_s:
             log.warning("queued without a gate, and PostgreSQL does not confirm that nothing overtakes it")
         self._lapsed_s = max(self._lapsed_s, min(wanted_s, self._latest_s))

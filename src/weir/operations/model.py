@@ -13,7 +13,7 @@ from weir.model.ids import OperationId, new_operation_id
 from weir.model.names import QueueRef
 from weir.model.shards import text_key
 
-LEASE_MS = 2_000
+ALLOWANCE_MS = 2_000
 """For how long a keeper allows direct writes; it has to renew this in time."""
 DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3

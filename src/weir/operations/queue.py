@@ -15,7 +15,7 @@ from weir.errors import WeirError
 from weir.model.durations import SECOND_MS
 from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
-from weir.operations.model import LEASE_MS, Claimed, NewOperation, SettledOperation
+from weir.operations.model import ALLOWANCE_MS, Claimed, NewOperation, SettledOperation
 
 QUERIES = load_queries("weir.operations", "queue.sql")
 
@@ -39,14 +39,14 @@ class Added:
 class OperationQueue:
     """The statements that move operations; the caller brings a pool of its own connections."""
 
-    def __init__(self, database: Database, *, lease_ms: int = LEASE_MS) -> None:
+    def __init__(self, database: Database, *, allowance_ms: int = ALLOWANCE_MS) -> None:
         self._database = database
-        self._lease_ms = lease_ms
+        self._allowance_ms = allowance_ms
 
     @property
-    def lease_s(self) -> float:
-        """How long a direct lease lives."""
-        return self._lease_ms / SECOND_MS
+    def allowance_s(self) -> float:
+        """How long a direct allowance lasts."""
+        return self._allowance_ms / SECOND_MS
 
     async def add(self, operations: Sequence[NewOperation]) -> Added:
         """Make the operations durable. Any error but NotQueued leaves open whether they are."""
@@ -61,7 +61,7 @@ class OperationQueue:
                 added = await fetch_one(connection, QUERIES["add_operations"], **columns)
                 if ungated:
                     held = await fetch(
-                        connection, QUERIES["hold_direct"], shard=ungated, lease_ms=self._lease_ms
+                        connection, QUERIES["hold_direct"], shard=ungated, allowance_ms=self._allowance_ms
                     )
         except WeirError as error:
             if reached:

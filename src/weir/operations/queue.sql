@@ -34,12 +34,12 @@ WITH input AS (
     SELECT shard, count(*)::int AS n FROM unnest(%(shard)s::int[]) AS t (shard) GROUP BY shard ORDER BY shard
 )
 INSERT INTO weir.direct_leases AS d (shard, ungated, granted_until_ms)
-SELECT shard, n, weir.clock_ms() + %(lease_ms)s FROM input
--- The first operation waits for a whole lease, whatever was granted: a keeper that could not reach this server may
--- have extended its lease just now. From then on every keeper that asks is refused.
+SELECT shard, n, weir.clock_ms() + %(allowance_ms)s FROM input
+-- The first operation waits for a whole allowance, whatever was granted: a keeper that could not reach this server may
+-- have extended its allowance just now. From then on every keeper that asks is refused.
 ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
     granted_until_ms = CASE WHEN d.ungated > 0 THEN d.granted_until_ms
-        ELSE greatest(d.granted_until_ms, weir.clock_ms() + %(lease_ms)s) END
+        ELSE greatest(d.granted_until_ms, weir.clock_ms() + %(allowance_ms)s) END
 RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 
 -- name: depth
@@ -159,7 +159,7 @@ WHERE d.shard = g.shard;
 -- name: grant_direct
 -- Allow direct writes to these shards for a while more, unless an operation with an open gate waits there.
 INSERT INTO weir.direct_leases AS d (shard, granted_until_ms)
-SELECT shard, weir.clock_ms() + %(lease_ms)s FROM unnest(%(shards)s::int[]) AS t (shard) ORDER BY shard
+SELECT shard, weir.clock_ms() + %(allowance_ms)s FROM unnest(%(shards)s::int[]) AS t (shard) ORDER BY shard
 ON CONFLICT (shard) DO UPDATE SET granted_until_ms = excluded.granted_until_ms
 WHERE d.ungated = 0
 RETURNING d.shard;

@@ -20,7 +20,7 @@ from typing import Any
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.ids import OperationId
 from weir.operations.gates import Closed, Gates
-from weir.operations.lapse import LeaseLapse
+from weir.operations.lapse import AllowanceLapse
 from weir.operations.model import NewOperation, queue_full
 from weir.operations.payload import first_messages
 from weir.operations.queue import Added, NotQueued, OperationQueue
@@ -32,7 +32,7 @@ COMMITS = 4
 GATHER_S = 3.0
 """How long an operation waits for its commit to begin, while earlier commits get no answer."""
 CONFIRM_S = 0.4
-"""How long PostgreSQL may take to confirm that it refuses direct leases; keepers have the same patience."""
+"""How long PostgreSQL may take to confirm that it refuses allowances; keepers have the same patience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class OperationWriter:
         self._queue = queue
         self._gates = gates
         self._added = added
-        self._lapse = LeaseLapse(partial(queue.ping, within_s=CONFIRM_S), lease_s=queue.lease_s)
+        self._lapse = AllowanceLapse(partial(queue.ping, within_s=CONFIRM_S), allowance_s=queue.allowance_s)
         self._waiting: list[_Waiting] = []
         self._commits = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -204,7 +204,7 @@ class OperationWriter:
             self._start(self._hold(batch, added))
 
     async def _hold(self, batch: list[_Waiting], added: Added) -> None:
-        """Wait until every direct lease that was alive at the commit lapsed, and no later one can exist."""
+        """Wait until every direct allowance that held at the commit lapsed, and no later one can exist."""
         await self._lapse.wait(added.hold_ms / 1_000, end_early=lambda: self._close_open_gates(batch))
         _succeed(batch, added.depth)
 

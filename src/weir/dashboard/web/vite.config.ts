@@ -4,5 +4,5 @@ export default defineConfig({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: { outDir: "../static", emptyOutDir: true, target: "es2022", chunkSizeWarningLimit: 400 },
-  server: { proxy: { "/api": "http://127.0.0.1:8080" } },
+  server: { proxy: { "/api": "http://127.0.0.1:8420" } },
 });
