@@ -23,7 +23,7 @@ def as_run(sql: str) -> str:
     """The query with Grafana's macros and variables filled in."""
     sql = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 >= toDateTime(1)", sql)
     sql = re.sub(r"\$__timeInterval\((\w+)\)", r"toStartOfMinute(\1)", sql)
-    sql = sql.replace("${queue:singlequote}", "'q'")
+    sql = sql.replace("${queue:singlequote}", "'q'").replace("$__interval_s", "600")
     return re.sub(r"\$\{\w+\}", "x", sql)
 
 
@@ -34,6 +34,12 @@ async def test_every_panel_and_variable_can_be_asked(rig: WarehouseRig) -> None:
     assert len(queries) >= 15
     for sql in queries:
         assert await rig.warehouse.reader.ask(Question(sql=f"EXPLAIN {as_run(sql)}", parameters={})), sql
+
+
+def test_a_rate_divides_by_the_span_of_its_points() -> None:
+    spelled = [target["rawSql"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    assert [sql for sql in spelled if "/ 60" in sql] == []
+    assert [sql for sql in spelled if "/ greatest(60, $__interval_s)" in sql]
 
 
 def test_percentiles_are_read_as_weir_reads_them() -> None:
