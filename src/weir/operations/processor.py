@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
+from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
 from weir.model.ids import new_id
@@ -165,7 +166,7 @@ class Processor:
 
     async def _open(self, finished: list[Claimed]) -> None:
         """Let direct enqueues through again where nothing is queued any more."""
-        for queue, gates in _gates(c for c in finished if c.type == "PUSH").items():
+        for queue, gates in _gates(c for c in finished if c.type == OperationType.PUSH).items():
             await self._broker.open_gates(queue, gates)
 
 
