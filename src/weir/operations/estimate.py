@@ -70,7 +70,7 @@ class RateMeter:
         self._typical_floor_ms = 0.0
         self._measured_s = 0.0
 
-    def round(self, *, operations: int, room: int, took_s: float, ages_ms: list[int]) -> None:
+    def note_round(self, *, operations: int, room: int, took_s: float, ages_ms: list[int]) -> None:
         if operations == 0 or took_s <= 0:
             return
         least, most = operations / took_s, max(operations, room) / took_s

@@ -83,7 +83,7 @@ class Processor:
             # Before the look: an operation that is queued during the look must end the pause after it.
             self._woken.clear()
             try:
-                busy = await self.round()
+                busy = await self.run_round()
             except WeirError as error:
                 log.warning("the operation queue is not drained for now", error=str(error))
                 await asyncio.sleep(TROUBLE_S)
@@ -104,7 +104,7 @@ class Processor:
         except TimeoutError:
             return False
 
-    async def round(self) -> int:
+    async def run_round(self) -> int:
         """Claim and run once; return how many operations were finished."""
         started = self._left_behind_at or time.perf_counter()
         self._left_behind_at = None
@@ -121,7 +121,7 @@ class Processor:
         await self._open([operation for operation in claimed if operation.id in finished])
         ended, room = time.perf_counter(), self._room(claimed)
         self._left_behind_at = ended if len(claimed) >= room else None
-        self._meter.round(
+        self._meter.note_round(
             operations=len(finished),
             room=room,
             took_s=ended - started,

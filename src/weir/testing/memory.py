@@ -132,12 +132,12 @@ class MemoryBroker(MemoryMessages):
     async def pause(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = True
-        self._settle_call(model, QueueOperation.PAUSE, MemoryCounts(), always=True)
+        self._finish_call(model, QueueOperation.PAUSE, MemoryCounts(), always=True)
 
     async def resume(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = False
-        self._settle_call(model, QueueOperation.RESUME, MemoryCounts(), always=True)
+        self._finish_call(model, QueueOperation.RESUME, MemoryCounts(), always=True)
 
     # moving messages
 
@@ -177,7 +177,7 @@ class MemoryBroker(MemoryMessages):
             ]
         if call is not None:
             self._gates.remember(shard, call, answers, now_ms=now)
-        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        self._finish_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
     async def dequeue(
@@ -226,7 +226,7 @@ class MemoryBroker(MemoryMessages):
                 counts=counts,
             )
             waits = tuple(delivery.wait_ms for delivery in deliveries)
-            self._settle_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
+            self._finish_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
             return deliveries
 
         if isinstance(source, QueueRef):
@@ -316,7 +316,7 @@ class MemoryBroker(MemoryMessages):
             for at in found:
                 answers[at] = step(model, items[at], now, counts)
             if {answers[at] for at in found} & {Settlement.DONE, Settlement.DEAD}:
-                self._settle_call(model, operation, counts, always=True)
+                self._finish_call(model, operation, counts, always=True)
         return answers
 
     # upkeep
@@ -334,9 +334,9 @@ class MemoryBroker(MemoryMessages):
     def _tend(self, model: QueueModel) -> tuple[MemoryCounts, MemoryCounts]:
         lapses, expiries, now = MemoryCounts(), MemoryCounts(), self._clock.now_ms()
         model.bring_back(now, lapses)
-        self._settle_call(model, QueueOperation.LAPSE, lapses)
+        self._finish_call(model, QueueOperation.LAPSE, lapses)
         model.expire(now, expiries)
-        self._settle_call(model, QueueOperation.EXPIRE, expiries)
+        self._finish_call(model, QueueOperation.EXPIRE, expiries)
         return lapses, expiries
 
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
@@ -344,7 +344,7 @@ class MemoryBroker(MemoryMessages):
         old = self._clock.now_ms() - HEARTBEAT_MS
         quiet = [m for m in self._models(Shard(shard)) if m.entries and self._touched.get(m.ref, 0) <= old]
         for model in quiet[:limit]:
-            self._settle_call(model, QueueOperation.HEARTBEAT, MemoryCounts(), always=True)
+            self._finish_call(model, QueueOperation.HEARTBEAT, MemoryCounts(), always=True)
         return len(quiet[:limit])
 
     async def state(self, queue: QueueRef) -> QueueState:
@@ -370,7 +370,7 @@ class MemoryBroker(MemoryMessages):
         answers, refused = self._gates.close(queue, gates, room=room, now_ms=self._clock.now_ms())
         for _ in range(refused):
             model.count(counts, "refused")
-        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        self._finish_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
@@ -467,7 +467,7 @@ class MemoryBroker(MemoryMessages):
         self.lives += [one.life for one in taken]
         self.logged += taken if log_ms is not None else []
 
-    def _settle_call(
+    def _finish_call(
         self,
         model: QueueModel,
         operation: QueueOperation,
