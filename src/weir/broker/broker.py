@@ -104,11 +104,11 @@ class CallAnswer:
     """What a named call did with one message."""
 
     outcome: Enqueue
-    first_id: MessageId | None = None
+    original_id: MessageId | None = None
     """Of a DUPLICATE or KEY_REUSED: the message that came first under its key."""
 
     @property
-    def settled(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing is left to do for the message."""
         return self.outcome not in (Enqueue.FULL, Enqueue.GATED)
 

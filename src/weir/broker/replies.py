@@ -92,14 +92,14 @@ def flags(reply: Sequence[Any]) -> list[bool]:
 
 def call_answers(reply: Sequence[Any]) -> list[CallAnswer]:
     """What a named call did with each message; the answer for a duplicate names the first message."""
-    firsts = iter(range(0, len(reply[2]), 16))
+    originals = iter(range(0, len(reply[2]), 16))
     answers = []
     for letter in reply[1]:
-        first_id = None
+        original_id = None
         if letter in _NAMES_ANOTHER:
-            start = next(firsts)
-            first_id = MessageId(layout.id_text(reply[2][start : start + 16]))
-        answers.append(CallAnswer(outcome=_OUTCOMES[letter], first_id=first_id))
+            start = next(originals)
+            original_id = MessageId(layout.id_text(reply[2][start : start + 16]))
+        answers.append(CallAnswer(outcome=_OUTCOMES[letter], original_id=original_id))
     return answers
 
 

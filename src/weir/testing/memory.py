@@ -160,7 +160,7 @@ class MemoryBroker(MemoryMessages):
                 messages,
                 entry.ids,
                 put=lambda message: model.enqueue(message, now, counts),
-                first_id=lambda message: model.first_id(message, now),
+                original_id=lambda message: model.original_id(message, now),
             )
         else:
             lapsed = call is not None and self._gates.lapsed(shard, now_ms=now)

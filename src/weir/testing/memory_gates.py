@@ -116,13 +116,15 @@ class MemoryGates:
             return None
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
         return [
-            Enqueued(outcome=answer.outcome, message_id=answer.first_id or message.id)
+            Enqueued(outcome=answer.outcome, message_id=answer.original_id or message.id)
             for message, answer in zip(messages, answers, strict=True)
         ]
 
     def remember(self, shard: int, call: NamedCall, answers: Sequence[Enqueued], *, now_ms: int) -> None:
         noted = [
-            CallAnswer(outcome=one.outcome, first_id=one.message_id if one.outcome in _NAME_ANOTHER else None)
+            CallAnswer(
+                outcome=one.outcome, original_id=one.message_id if one.outcome in _NAME_ANOTHER else None
+            )
             for one in answers
         ]
         self._calls[shard, call.slot] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
@@ -152,7 +154,7 @@ class MemoryGates:
         operations: Sequence[str],
         *,
         put: Put,
-        first_id: Callable[[NewMessage], MessageId],
+        original_id: Callable[[NewMessage], MessageId],
     ) -> list[Enqueued]:
         """Put in the messages that each operation has not put in yet, until there is no room."""
         answers: list[Enqueued] = []
@@ -164,7 +166,7 @@ class MemoryGates:
             if operation not in held:
                 answers.append(Enqueued(outcome=Enqueue.GATED, message_id=message.id))
             elif seen[operation] <= held[operation].put:
-                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=first_id(message)))
+                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=original_id(message)))
             elif operation in stopped:
                 answers.append(Enqueued(outcome=Enqueue.FULL, message_id=message.id))
             else:

@@ -152,8 +152,8 @@ class CapacityPromises(Promises):
         told = await broker.enqueue(queue, batch, entry=call)
         assert await broker.settle_call(queue, call) == [
             CallAnswer(outcome=Enqueue.ACCEPTED),
-            CallAnswer(outcome=Enqueue.DUPLICATE, first_id=first.id),
-            CallAnswer(outcome=Enqueue.KEY_REUSED, first_id=first.id),
+            CallAnswer(outcome=Enqueue.DUPLICATE, original_id=first.id),
+            CallAnswer(outcome=Enqueue.KEY_REUSED, original_id=first.id),
         ]
         assert await broker.enqueue(queue, batch, entry=call) == told
 
