@@ -17,4 +17,4 @@ PRIORITIES: dict[OperationType, int] = {
     OperationType.ACK_SINGLE: 4,
     OperationType.PUSH: 5,
 }
-"""The kinds that can be queued; the lowest number goes first."""
+"""Of the kinds that can be queued: 1 is critical, 10 can wait."""

@@ -18,7 +18,7 @@ from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
-from weir.operations.model import Claimed, OperationStatus, SettledOperation
+from weir.operations.model import PACE_S, Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 
 ChainRecorder = Callable[[QueueRef, str, str], None]
@@ -37,9 +37,6 @@ LONGEST_REST_S = 0.5
 """The pause never grows beyond this. An operation that this process queues ends the pause at once."""
 TROUBLE_S = 0.5
 """Pause after PostgreSQL or Redis failed."""
-PACE_S = 0.02
-"""Pause between two small rounds under pressure. A round costs about the same for one operation as for
-fifty, so waiting makes the rounds fuller and leaves more time for requests that are executed directly."""
 SMALL_ROUND = 100
 """Operations of one round under pressure."""
 
