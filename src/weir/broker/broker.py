@@ -39,6 +39,9 @@ from weir.model.message import (
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
+HEARTBEAT_MS = 5_000
+"""After this long without a touch a queue that holds messages gets a heartbeat."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

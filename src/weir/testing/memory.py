@@ -17,8 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import CallAnswer, Entry, ForOperations, Gated, GateRule, Shard, Source, Swept
-from weir.errors import Conflict, NotFound
+from weir.broker.broker import (
+    HEARTBEAT_MS,
+    CallAnswer,
+    Entry,
+    ForOperations,
+    Gated,
+    GateRule,
+    Shard,
+    Source,
+    Swept,
+)
+from weir.broker.layout import MAX_SHARE, MAX_VISITS
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, NamedCall, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
@@ -48,9 +58,6 @@ from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
 from weir.testing.memory_waits import EnvironmentLogs
 
-HEARTBEAT_MS = 5_000
-MAX_SHARE = 16
-MAX_VISITS = 64
 _T = TypeVar("_T", LeaseRef, Failure)
 _Serve = Callable[[QueueModel, int], list[Delivery]]
 _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
@@ -100,9 +107,7 @@ class MemoryBroker(MemoryMessages):
             self._queues[queue] = QueueModel(queue, spec)
             self._queues[queue].odometers.update(self._retired.pop(queue, {}))
         elif model.entries and model.spec.ordering is not spec.ordering:
-            raise Conflict(
-                f"the queue `{queue.queue}` holds messages, so its ordering cannot change; drain it first"
-            )
+            raise checks.ordering_kept(queue.queue)
         else:
             model.spec = spec
         self._refresh(self._queues[queue])
@@ -112,9 +117,7 @@ class MemoryBroker(MemoryMessages):
         if model is None:
             return
         if model.entries:
-            raise Conflict(
-                f"the queue `{queue.queue}` still holds {len(model.entries)} messages; drain it first"
-            )
+            raise checks.queue_in_use(queue.queue, len(model.entries))
         self._retired[queue] = self._queues.pop(queue).odometers
         self._turns.leave(queue)
         self._touched.pop(queue, None)
@@ -419,7 +422,7 @@ class MemoryBroker(MemoryMessages):
         try:
             return self._queues[queue]
         except KeyError:
-            raise NotFound(f"there is no queue `{queue.queue}` here; define it first") from None
+            raise checks.queue_unknown(queue.queue) from None
 
     def _models(self, source: Source) -> list[QueueModel]:
         if isinstance(source, QueueRef):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weir.broker import checks
 from weir.broker.broker import CallAnswer, Gated
-from weir.errors import BrokerUnavailable
 from weir.model.ids import MessageId, NamedCall
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
@@ -112,7 +112,7 @@ class MemoryGates:
             return None
         if known.id != call.id:
             if _is_earlier(call, known.id):
-                raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
+                raise checks.call_given_up()
             return None
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
         return [
