@@ -133,7 +133,8 @@ class MemoryGates:
         known = self._calls.get((shard, call.slot))
         if known is not None and known.id == call.id:
             return known.answers
-        self.remember(shard, call, [], now_ms=now_ms)
+        if known is None or not _is_earlier(call, known.id):
+            self.remember(shard, call, [], now_ms=now_ms)
         return []
 
     def idle_calls(self, shard: int, *, before_ms: int) -> list[str]:

@@ -202,3 +202,13 @@ class CapacityPromises(Promises):
             await broker.enqueue(queue, [sent], entry=late)
         assert (await broker.state(queue)).odometers["enqueued"] == 2
         assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
+
+    async def test_settling_a_call_leaves_the_next_of_its_slot_as_it_is(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        late = NamedCall(slot=new_id(), id="9")
+        following = replace(late, id="10")
+        await broker.enqueue(queue, [message("a")], entry=following)
+        assert await broker.settle_call(queue, late) == []
+        assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
