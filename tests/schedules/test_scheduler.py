@@ -201,7 +201,7 @@ async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: Wo
         database=world.database,
         broker=linked,
         admission=Admission(),
-        lease_ms=40,  # type: ignore[arg-type]
+        allowance_ms=40,  # type: ignore[arg-type]
     )
     scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
     await world.create(every_ms=60_000)
@@ -327,7 +327,7 @@ async def test_a_run_whose_operation_is_cancelled_shows_as_cancelled(world: Worl
         database=world.database,
         broker=linked,
         admission=Admission(),
-        lease_ms=40,  # type: ignore[arg-type]
+        allowance_ms=40,  # type: ignore[arg-type]
     )
     scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
     linked.link = Link.CUT
