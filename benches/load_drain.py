@@ -37,7 +37,7 @@ async def drain(urls: StoreUrls, *, operations: int) -> dict[str, Any]:
         service = OperationService(database=database, broker=broker)
         started = loop.time()
         while await store.depth():
-            await service.processor.round()
+            await service.processor.run_round()
         took = loop.time() - started
         delivered = (await broker.state(queue)).depth
     await broker.aclose()

@@ -35,8 +35,6 @@ def at(utilization: float, *, depth: int = 0) -> Pressure:
         (OperationType.ACK_SINGLE, 0.81, 50_001, Decision.REJECT),
         (OperationType.POP, 0.95, 9_999, Decision.EXECUTE),
         (OperationType.POP, 0.96, 0, Decision.REJECT),
-        (OperationType.SYSTEM_EVENT, 9.99, 99_999, Decision.EXECUTE),
-        (OperationType.ANALYTICS, 0.71, 0, Decision.QUEUE),
     ],
 )
 def test_the_thresholds_of_the_source_are_the_defaults(
@@ -191,7 +189,7 @@ def test_without_pressure_the_budget_is_full_again_after_its_time() -> None:
     assert admission.budget.open
 
 
-def test_every_kind_has_a_priority_and_system_events_come_first() -> None:
-    assert set(PRIORITIES) == set(OperationType)
-    assert min(PRIORITIES, key=lambda kind: PRIORITIES[kind]) is OperationType.SYSTEM_EVENT
+def test_every_kind_that_can_be_queued_has_a_priority_and_settling_comes_first() -> None:
+    assert set(PRIORITIES) == {kind for kind, threshold in DEFAULT_THRESHOLDS.items() if threshold.queueable}
+    assert max(PRIORITIES, key=lambda kind: PRIORITIES[kind]) is OperationType.PUSH
     assert DEFAULT_THRESHOLDS[OperationType.PUSH].depth == 10_000

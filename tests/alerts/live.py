@@ -226,7 +226,7 @@ class Stage:
         while True:
             if self.carries:
                 await self._land()
-            await mover.round()
+            await mover.run_round()
             await asyncio.sleep(0.5)
 
     async def _land(self) -> None:

@@ -112,7 +112,7 @@ class House:
     async def bury(self) -> None:
         """Carry the dead to PostgreSQL."""
         mover = Mover(self.broker, self.database)
-        while await mover.round():
+        while await mover.run_round():
             pass
 
     async def land(self, *, ago_ms: int = 0) -> None:

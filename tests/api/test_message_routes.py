@@ -179,7 +179,7 @@ async def test_a_dead_message_points_to_its_dead_letter(tenant: Tenant, services
         None,
     )
     assert services.dead_letters is not None
-    while await Mover(services.broker, services.dead_letters.database).round():
+    while await Mover(services.broker, services.dead_letters.database).run_round():
         pass
     found = await shown(tenant.client, one)
     assert (found["state"], found["message"]) == ("dead", None)

@@ -133,7 +133,7 @@ async def test_depth_age_and_what_was_finished_are_gauges_and_counters(
     assert queued["weir_operation_queue_oldest_age_seconds",] > 0
     assert queued["weir_operation_queue_up",] == 1
     assert ("weir_operations_finished_total", ("status", "completed"), *pushes) not in before
-    while await operations.processor.round():
+    while await operations.processor.run_round():
         pass
     drained = await scraped(client)
     assert drained["weir_operation_queue_depth", *pushes] == 0
@@ -153,7 +153,7 @@ async def test_failures_are_counted_and_shown_with_their_time(
     await services.broker.forget(tenant.environment.queue("gone"))
     assert (await client.get(path)).json()["last_error_at_ms"] is None
     while (shown := (await client.get(path)).json())["status"] != "failed":
-        await operations.processor.round()
+        await operations.processor.run_round()
     assert shown["last_error_at_ms"] >= shown["created_ms"]
     assert "gone" in shown["error_message"]
     samples = await scraped(client)
@@ -200,7 +200,7 @@ async def test_what_the_head_of_a_partition_waits_for_stands_in_the_stats(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(operations.processor._broker), "enqueue", away)
-        await operations.processor.round()
+        await operations.processor.run_round()
     (partition,) = (await client.get("/api/v1/operations/stats")).json()["fullest_partitions"]
     assert partition["last_error"] == "broker_unavailable: Redis is being moved"
     assert partition["last_error_at_ms"] > 0

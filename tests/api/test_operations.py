@@ -68,7 +68,7 @@ async def test_a_queued_push_is_a_202_with_position_location_and_later_a_result(
     assert (shown["status"], shown["operation_type"], shown["queue"]) == ("pending", "PUSH", queue)
     assert shown["queue_position"] >= 1
     while (await client.get(location)).json()["status"] != "completed":
-        await operations.processor.round()
+        await operations.processor.run_round()
     assert (await client.get(location)).json()["result"]["messages"] == [
         {"id": item["id"], "status": "accepted"}
     ]
@@ -89,7 +89,7 @@ async def test_a_queued_push_with_a_key_has_no_id_until_its_operation_names_the_
     waiting = (await client.get(f"/api/v1/messages/{made[0]}/timeline")).json()
     assert [moment["what"] for moment in waiting["items"]] == ["operation PUSH"]
     while (await client.get(answers[1].headers["location"])).json()["status"] != "completed":
-        await operations.processor.round()
+        await operations.processor.run_round()
     results = [(await client.get(answer.headers["location"])).json()["result"] for answer in answers]
     assert [result["messages"] for result in results] == [
         [{"id": made[0], "status": "accepted", "idempotency_key": "once"}],
@@ -124,7 +124,7 @@ async def test_a_message_in_an_operation_is_listed_as_queued_and_says_where_it_i
     refused = await client.post(f"/api/v1/messages/{item['id']}/cancel")
     assert (refused.status_code, refused.json()["see"]) == (409, shown["see"])
     while (await client.get(shown["see"])).json()["status"] != "completed":
-        await operations.processor.round()
+        await operations.processor.run_round()
     assert (await client.get(f"/api/v1/messages/{item['id']}")).json()["state"] == "ready"
     assert (await client.get(path)).json()["counts"]["queued"] == 0
 

@@ -127,7 +127,7 @@ async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
         await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + 60_000)
         (answer,) = await broker.enqueue(queue, [NewMessage(payload=b"x")], entry=call)
         assert answer.outcome is Enqueue.ACCEPTED
-        assert [one.settled for one in await broker.settle_call(queue, call)] == [True]
+        assert [one.is_done for one in await broker.settle_call(queue, call)] == [True]
 
 
 async def test_more_callers_than_connections_wait_their_turn(

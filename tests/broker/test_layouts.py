@@ -190,13 +190,13 @@ async def test_calls_of_before_versions_are_known_and_forgotten_in_time(
     broker: RedisBroker, redis: Redis, clock: ManualClock
 ) -> None:
     known = await broker.settle_call(queue("plain"), NamedCall(slot="other/1", id="c"))
-    assert [one.settled for one in known] == [True, True, False, False]
+    assert [one.is_done for one in known] == [True, True, False, False]
     assert await broker.idle_calls(SHARD, idle_ms=60_000) == []
     clock.advance(60_000)
     slots = await broker.idle_calls(SHARD, idle_ms=60_000)
     assert slots == ["other/1", "process-of-old/1"]
     known = await broker.settle_call(queue("plain"), NamedCall(slot="other/1", id="c"))
-    assert [one.settled for one in known] == [True, True, False, False]
+    assert [one.is_done for one in known] == [True, True, False, False]
     assert await broker.forget_calls(SHARD, slots, idle_ms=60_000) == 2
     assert redis.exists(keys.shard_key(SHARD, "calls")) == 0
 

@@ -10,8 +10,9 @@ import pytest
 
 from support.servers import RunningServer, redis_server, start_server
 from support.streams import event_bytes
+from weir.broker.broker import HEARTBEAT_MS
 from weir.broker.metrics_switch import OLD_SWITCH, MetricsSwitch
-from weir.broker.redis import HEARTBEAT_MS, RedisBroker
+from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable
 from weir.model.message import NewMessage

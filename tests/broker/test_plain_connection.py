@@ -8,8 +8,8 @@ import os
 import pytest
 
 from support.servers import TestServers
-from weir.broker.loop_redis import plain_address
 from weir.broker.plain_connection import PlainConnection
+from weir.broker.plain_protocol import plain_address
 
 
 def test_a_dropped_connection_closes_without_a_warning(servers: TestServers) -> None:

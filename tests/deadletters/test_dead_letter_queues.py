@@ -29,7 +29,7 @@ async def pair(world: World, **options: Any) -> tuple[QueueRef, QueueRef]:
 
 async def copied(world: World) -> None:
     world.copier._look_at.clear()
-    while await world.copier.round():
+    while await world.copier.run_round():
         pass
 
 
@@ -181,7 +181,7 @@ async def test_a_lost_transaction_copies_nothing_twice(world: World, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(copier, "execute", killed_here_after_begin(copier.execute, KilledHere))
         with pytest.raises(KilledHere):
-            await world.copier.round()
+            await world.copier.run_round()
     deliveries = await pop(world, parked)
     await world.broker.ack([delivery.lease for delivery in deliveries])
     await copied(world)
@@ -207,7 +207,7 @@ async def test_a_broker_that_is_away_delays_the_copies(world: World, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(world.broker, "enqueue", away)
         with pytest.raises(BrokerUnavailable):
-            await world.copier.round()
+            await world.copier.run_round()
     await copied(world)
     assert len(await pop(world, parked)) == 1
 
@@ -232,8 +232,8 @@ async def test_two_copiers_share_the_work(world: World) -> None:
     await world.kill(orders, *range(30))
     other = copier.DeadLetterCopier(world.broker, world.database)
     for _ in range(3):
-        await world.copier.round()
-        await other.round()
+        await world.copier.run_round()
+        await other.run_round()
     assert (await world.broker.state(parked)).odometers["enqueued"] == 30
 
 
@@ -300,13 +300,13 @@ async def test_letters_older_than_a_written_max_age_are_deleted_exactly(lone_wor
     world.clock.advance(DAY_MS)
     await world.kill(orders, *range(3), error="later")
     world.clock.advance(6 * DAY_MS)
-    assert await world.retention.round() == 0
+    assert await world.retention.run_round() == 0
     world.clock.advance(1)
-    assert await world.retention.round() == 1_200
+    assert await world.retention.run_round() == 1_200
     assert await world.summary() == {"orders": 3, "others": 1}
     await world.check_exact()
     world.clock.advance(DAY_MS)
-    assert await world.retention.round() == 3
+    assert await world.retention.run_round() == 3
     await world.check_exact()
     records = "SELECT action, target, details FROM weir.audit_log WHERE environment = %s ORDER BY id"
     entries = [row for row in await world.rows(records) if row["action"] == "dlq.aged"]
@@ -324,7 +324,7 @@ async def test_without_a_written_max_age_nothing_is_deleted(lone_world: World) -
     await world.kill(orders, 1)
     await world.define("alone", max_age_ms=1)
     world.clock.advance(1000 * DAY_MS)
-    assert await world.retention.round() == 0
+    assert await world.retention.run_round() == 0
     assert await world.summary() == {"orders": 1}
 
 
@@ -333,7 +333,7 @@ async def test_age_is_counted_by_the_clock_of_the_broker(lone_world: World) -> N
     orders, _ = await pair(world, max_age_ms=DAY_MS)
     await world.kill(orders, 1)
     # The clock of this process is years ahead of the broker's, which stands at 2023.
-    assert await world.retention.round() == 0
+    assert await world.retention.run_round() == 0
 
 
 async def test_letters_that_a_redrive_has_locked_are_left_to_it(lone_world: World) -> None:
@@ -343,8 +343,8 @@ async def test_letters_that_a_redrive_has_locked_are_left_to_it(lone_world: Worl
     world.clock.advance(2 * DAY_MS)
     async with world.database.transaction() as connection:
         await connection.execute("SELECT FROM weir.dead_letters WHERE id = %s FOR UPDATE", (ids[1],))
-        assert await world.retention.round() == 4
-    assert await world.retention.round() == 1
+        assert await world.retention.run_round() == 4
+    assert await world.retention.run_round() == 1
     await world.check_exact()
 
 
@@ -354,7 +354,7 @@ async def test_lineage_outlives_the_age_of_dead_letters(lone_world: World) -> No
     (letter_id,) = await world.kill(orders, 1)
     await world.letters.redrive(orders, letter_id, by="ann")
     world.clock.advance(2 * DAY_MS)
-    assert await world.retention.round() == 0
+    assert await world.retention.run_round() == 0
     assert (await world.letters.find(orders, letter_id)).replay_id is not None
 
 

@@ -97,7 +97,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(batch=st.integers(1, 5))
     def move(self, batch: int) -> None:
-        self.run(Mover(self.world.broker, self.database, clock=self.world.clock, batch=batch).round())
+        self.run(Mover(self.world.broker, self.database, clock=self.world.clock, batch=batch).run_round())
 
     @rule(
         where=st.sampled_from(
@@ -105,7 +105,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         )
     )
     def mover_is_killed(self, where: str) -> None:
-        self._killed(where, Mover(self.world.broker, self.database, clock=self.world.clock).round())
+        self._killed(where, Mover(self.world.broker, self.database, clock=self.world.clock).run_round())
 
     @rule(name=queues, dry_run=st.booleans(), canary=st.integers(0, 2), by_error=st.booleans())
     def redrive(self, name: str, dry_run: bool, canary: int, by_error: bool) -> None:

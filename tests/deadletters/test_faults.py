@@ -121,7 +121,7 @@ async def _killed_redrives(
         for _ in range(6):
             await kill_messages(broker, queue, 1_000)
         mover = Mover(broker, database)
-        while await mover.round():
+        while await mover.run_round():
             pass
         actions = BulkActionStore(database, broker)
         new = NewBulkAction(

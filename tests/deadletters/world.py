@@ -109,7 +109,7 @@ class World:
         return ids
 
     async def move(self) -> None:
-        while await self.mover.round():
+        while await self.mover.run_round():
             pass
 
     async def start(self, new: NewBulkAction) -> BulkAction:

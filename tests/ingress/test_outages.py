@@ -73,7 +73,7 @@ async def front(house: House, redis_url: str, database_url: str) -> AsyncIterato
             httpx2.AsyncClient(transport=transport, base_url="http://weir")
         )
         # Pushes go straight to Redis from the keeper's first round on.
-        await operations.keeper.round()
+        await operations.keeper.run_round()
         running = asyncio.create_task(operations.run())
         try:
             yield Front(client=client, redis=redis, postgres=postgres, operations=operations)

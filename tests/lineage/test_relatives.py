@@ -207,7 +207,7 @@ async def test_a_queued_push_under_a_known_key_makes_the_first_message_the_child
     assert isinstance(answer, Queued)
     await recorder.flush()
     assert (await lineage_of(database, house.environment, parent)).children == ()
-    await until(service.processor.round)
+    await until(service.processor.run_round)
     await recorder.flush()
     [child] = (await lineage_of(database, house.environment, parent)).children
     assert (child.message_id, child.queue) == (first, "Third")

@@ -134,18 +134,18 @@ class Cluster:
                 self.accepted.setdefault(item.message.key or "", []).append(item.message.payload.decode())
         return [type(answer).__name__ for answer in answers]
 
-    async def round(self, at: int, *, crash_after: str | None = None) -> None:
+    async def run_round(self, at: int, *, crash_after: str | None = None) -> None:
         """The processor of one process works once; it may die in the middle."""
         self.links[at].crash_after = crash_after
         try:
-            await self.processes[at].processor.round()
+            await self.processes[at].processor.run_round()
         except (Crash, BrokerUnavailable):
             pass
         finally:
             self.links[at].crash_after = None
 
     async def keep(self, at: int) -> None:
-        await self.processes[at].keeper.round()
+        await self.processes[at].keeper.run_round()
 
     async def time_out_claims(self) -> None:
         async with self.database.connection() as connection:
@@ -169,7 +169,7 @@ class Cluster:
         for _ in range(200):
             for at in range(len(self.processes)):
                 await self.keep(at)
-                await self.round(at)
+                await self.run_round(at)
             if await self.processes[0].queue.depth() == 0:
                 break
         else:

@@ -53,7 +53,7 @@ async def test_a_process_that_ended_leaves_no_lane_behind(
     processes = [OperationService(database=database, broker=store) for _ in range(20)]
     names = [service.processor.worker for service in processes]
     for service in processes:
-        await service.keeper.round()
+        await service.keeper.run_round()
         await service.front().push([item(work, "a")])
     assert [len(await lanes_of(store, name)) for name in names] == [1] * 20
     cleaner = OperationService(database=database, broker=store).idle_calls
@@ -71,7 +71,7 @@ async def test_a_call_of_unknown_outcome_is_kept_until_its_operation_asked(
     link = Linked(store)  # type: ignore[arg-type]
     service = OperationService(database=database, broker=link, allowance_ms=50)  # type: ignore[arg-type]
     process = service.processor.worker
-    await service.keeper.round()
+    await service.keeper.run_round()
     link.link = Link.DEAF
     (answer,) = await service.front().push([item(work, "once")])
     assert isinstance(answer, Queued)
@@ -80,8 +80,8 @@ async def test_a_call_of_unknown_outcome_is_kept_until_its_operation_asked(
     cleaner = IdleCalls(queue=service.queue, broker=store)
     await cleaner.forget()
     assert len(await lanes_of(store, process)) == 1
-    await service.keeper.round()
-    await service.processor.round()
+    await service.keeper.run_round()
+    await service.processor.run_round()
     row = await service.store.read(work.scope, answer.operation_id)
     assert row["result"] == {"messages": [{"id": answer.message_id, "status": "accepted"}]}
     assert (await store.state(work)).depth == 1

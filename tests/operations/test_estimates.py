@@ -88,7 +88,7 @@ def lone_rounds(meter: RateMeter, watch: Stopwatch, count: int) -> None:
     """Rounds with one operation each, which waited 20 ms and found nothing ahead."""
     for _ in range(count):
         watch.now_s += 0.1
-        meter.round(operations=1, room=500, took_s=0.015, ages_ms=[20])
+        meter.note_round(operations=1, room=500, took_s=0.015, ages_ms=[20])
 
 
 @pytest.mark.parametrize("before", [0, 20])
@@ -96,7 +96,7 @@ def test_an_outage_that_operations_waited_out_is_not_promised_to_the_next(before
     watch = Stopwatch()
     meter = RateMeter(monotonic=watch)
     lone_rounds(meter, watch, before)
-    meter.round(operations=3, room=500, took_s=0.015, ages_ms=[2_960, 2_989, 3_010])
+    meter.note_round(operations=3, room=500, took_s=0.015, ages_ms=[2_960, 2_989, 3_010])
     wait_ms = meter.rate.wait_ms(1)
     assert wait_ms is not None
     assert 10 <= wait_ms <= 60
@@ -106,7 +106,7 @@ def test_a_round_that_a_store_held_up_is_forgotten_within_seconds() -> None:
     watch = Stopwatch()
     meter = RateMeter(monotonic=watch)
     lone_rounds(meter, watch, 20)
-    meter.round(operations=1, room=500, took_s=3.0, ages_ms=[3_005])
+    meter.note_round(operations=1, room=500, took_s=3.0, ages_ms=[3_005])
     assert (meter.rate.wait_ms(1) or 0) > 500
     watch.now_s += 5
     assert 10 <= (meter.rate.wait_ms(1) or 0) <= 60
@@ -122,5 +122,5 @@ def test_a_store_that_stays_slow_is_promised_as_slow() -> None:
     lone_rounds(meter, watch, 20)
     for _ in range(12):
         watch.now_s += 0.5
-        meter.round(operations=1, room=500, took_s=0.3, ages_ms=[400])
+        meter.note_round(operations=1, room=500, took_s=0.3, ages_ms=[400])
     assert 200 <= (meter.rate.wait_ms(1) or 0) <= 800

@@ -59,7 +59,7 @@ async def pressed(database: Database, link: Linked) -> OperationService:
 async def calm(database: Database, store: Broker) -> AsyncIterator[OperationService]:
     """A process that executes every push, and keeps the leave to do so for itself and others."""
     service = OperationService(database=database, broker=store, allowance_ms=800)
-    await service.keeper.round()
+    await service.keeper.run_round()
     keeping = asyncio.create_task(service.keeper.run())
     yield service
     await cancel_and_wait([keeping])
@@ -85,7 +85,7 @@ async def drained(store: Broker, queue: QueueRef, database: Database, service: O
     while await service.queue.depth() or (await store.state(queue)).depth:
         async with database.connection() as connection:
             await connection.execute("UPDATE weir.operation_lanes SET ready_ms = 0")
-        await service.processor.round()
+        await service.processor.run_round()
         found += await popped(store, queue)
     return found
 
@@ -147,7 +147,7 @@ async def test_while_the_broker_is_away_pushes_wait_for_room_and_count_once_it_i
     assert len(answers) == 10
     link.link = Link.UP
     for service in (calm, pressed):
-        await service.keeper.round()
+        await service.keeper.run_round()
     for service in (calm, pressed):
         busy(pressed.admission)
         assert kinds(await push(service, tiny, "x")) == ["queue_full"]

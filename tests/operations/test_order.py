@@ -27,7 +27,7 @@ async def test_ordering_under_load(service: OperationService, broker: MemoryBrok
     assert second.reason == Reason.SYSTEM_BUSY
     assert isinstance(third, Queued)
     assert third.reason == Reason.MAINTAINING_ORDER
-    assert await service.processor.round() == 2
+    assert await service.processor.run_round() == 2
     fourth = (await service.front().push([item(queue, "4", key="a")]))[0]
     assert isinstance(fourth, Pushed)
     assert await drained(broker, queue) == ["1", "2", "3", "4"]
@@ -41,7 +41,7 @@ async def test_a_queued_message_has_the_priority_of_its_queue_or_its_own(
     urgent = PushItem(queue=queue, message=NewMessage(payload=b"own", priority=0))
     busy(service.admission)
     await service.front().push([item(queue, "usual"), urgent])
-    await service.processor.round()
+    await service.processor.run_round()
     got = await broker.dequeue(queue, consumer="test", limit=9)
     assert [(one.payload, one.priority) for one in got] == [(b"usual", 7), (b"own", 0)]
 
@@ -57,7 +57,7 @@ async def test_the_time_that_an_operation_waited_is_taken_off_a_delay(
     async with database.connection() as connection:
         await connection.execute("UPDATE weir.operations SET created_ms = created_ms - 600000")
     before_ms = await broker.now_ms(0)
-    await service.processor.round()
+    await service.processor.run_round()
     (got,) = await broker.dequeue(queue, consumer="test", limit=9)
     assert got.payload == b"short"
     await broker.ack([got.lease])
@@ -75,7 +75,7 @@ async def test_another_partition_goes_direct_meanwhile(
         [item(queue, "2", key="a"), item(queue, "3", key="b"), item(queue, "4", key=None)]
     )
     assert [type(answer) for answer in answers] == [Queued, Pushed, Pushed]
-    await service.processor.round()
+    await service.processor.run_round()
     assert sorted(await drained(broker, queue)) == ["1", "2", "3", "4"]
 
 

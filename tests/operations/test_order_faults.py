@@ -51,7 +51,7 @@ async def act(cluster: Cluster, action: Action) -> None:
     elif verb == "late":
         await cluster.links[at].deliver_late()
     elif verb == "round":
-        await cluster.round(at, crash_after=value)  # type: ignore[arg-type]
+        await cluster.run_round(at, crash_after=value)  # type: ignore[arg-type]
     elif verb == "time_out":
         await cluster.time_out_claims()
     else:

@@ -47,10 +47,10 @@ async def test_worker_crash_recovery(
     await queued(service, queue, "1")
     dead = await service.queue.claim(worker="dead", partitions=10, run=10, total=10)
     assert [claimed.retry_count for claimed in dead] == [0]
-    assert await service.processor.round() == 0
+    assert await service.processor.run_round() == 0
     async with database.connection() as connection:
         await execute(connection, statement("UPDATE weir.operation_lanes SET until_ms = until_ms - 30001"))
-    assert await service.processor.round() == 1
+    assert await service.processor.run_round() == 1
     assert await drained(broker, queue) == ["1"]
 
 
@@ -66,11 +66,11 @@ async def test_queue_full_behavior(database: Database, broker: MemoryBroker, que
         await service.front().push([item(queue, "late")])
     assert caught.value.retry_after_s is not None
     assert caught.value.retry_after_s >= 1
-    assert await service.processor.round() == 6
+    assert await service.processor.run_round() == 6
     await service.sampler.sample()
     (answer,) = await service.front().push([item(queue, "again")])
     assert isinstance(answer, Queued)
-    await service.processor.round()
+    await service.processor.run_round()
     idle(service.admission)
     (answer,) = await service.front().push([item(queue, "direct")])
     assert isinstance(answer, Pushed)
@@ -115,7 +115,7 @@ async def drain(database: Database, service: OperationService) -> None:
     while await service.queue.depth():
         async with database.connection() as connection:
             await execute(connection, statement("UPDATE weir.operation_lanes SET ready_ms = 0"))
-        await service.processor.round()
+        await service.processor.run_round()
 
 
 async def test_an_operation_waits_for_room_and_goes_on_where_it_stopped(
@@ -128,12 +128,12 @@ async def test_an_operation_waits_for_room_and_goes_on_where_it_stopped(
         service.reach.lose(shard)
     answers = await service.front().push([item(narrow, str(n)) for n in range(5)])
     assert len({answer.operation_id for answer in answers if isinstance(answer, Queued)}) == 1
-    await service.keeper.round()
+    await service.keeper.run_round()
     seen: list[str] = []
     for _ in range(3):
         async with database.connection() as connection:
             await execute(connection, statement("UPDATE weir.operation_lanes SET ready_ms = 0"))
-        await service.processor.round()
+        await service.processor.run_round()
         seen += await drained(broker, narrow)
     assert seen == ["0", "1", "2", "3", "4"]
     assert await service.queue.depth() == 0
@@ -146,7 +146,7 @@ async def test_a_pending_operation_can_be_cancelled_and_a_finished_one_cannot(
     second = await queued(service, queue, "2", key="a")
     cancelled = await service.store.cancel(queue.scope, first.operation_id)
     assert cancelled["status"] == OperationStatus.CANCELLED
-    assert await service.processor.round() == 1
+    assert await service.processor.run_round() == 1
     with pytest.raises(Conflict):
         await service.store.cancel(queue.scope, second.operation_id)
     with pytest.raises(Conflict):
@@ -193,7 +193,7 @@ async def test_acks_are_queued_only_while_the_broker_is_away(
         service.reach.lose(shard)
     (later,) = await service.settlements.settle([SettleItem(lease=second.lease, verb=Verb.ACK)])
     assert isinstance(later, Queued)
-    await service.processor.round()
+    await service.processor.run_round()
     row = await service.store.read(queue.scope, later.operation_id)
     assert (row["type"], row["priority"], row["result"]) == ("ACK_SINGLE", 4, {"settlements": ["done"]})
     assert (await broker.state(queue)).running == 0
@@ -259,8 +259,8 @@ async def test_a_gate_that_the_broker_lost_is_closed_again(
 ) -> None:
     ticket = await queued(service, queue, "1", key="a")
     await broker.open_gates(queue, [Gated(key="a", operation=ticket.operation_id)])
-    await service.processor.round()
-    await service.processor.round()
+    await service.processor.run_round()
+    await service.processor.run_round()
     assert await drained(broker, queue) == ["1"]
 
 
@@ -268,7 +268,7 @@ async def test_finished_operations_are_forgotten_in_time(
     database: Database, service: OperationService, queue: QueueRef
 ) -> None:
     await queued(service, queue, "1")
-    await service.processor.round()
+    await service.processor.run_round()
     await queued(service, queue, "2")
     cleaner = Cleaner(database=database, queue=service.queue, done_ms=-1000)
     assert await cleaner.clean() == 1
@@ -281,25 +281,25 @@ def test_an_estimate_is_what_is_ahead_at_the_measured_rate_and_at_least_the_floo
     assert Rate(per_s=500, floor_ms=20).wait_ms(1) == 20
     meter = RateMeter()
     for _ in range(20):
-        meter.round(operations=100, room=100, took_s=0.2, ages_ms=[300] * 100)
+        meter.note_round(operations=100, room=100, took_s=0.2, ages_ms=[300] * 100)
     assert meter.rate.per_s == pytest.approx(500)
 
 
 def test_a_round_with_room_left_only_bounds_the_rate() -> None:
     meter = RateMeter()
-    meter.round(operations=1, room=100, took_s=0.1, ages_ms=[120])
+    meter.note_round(operations=1, room=100, took_s=0.1, ages_ms=[120])
     assert meter.rate.per_s == pytest.approx(100)
-    meter.round(operations=1, room=100, took_s=0.1, ages_ms=[120])
+    meter.note_round(operations=1, room=100, took_s=0.1, ages_ms=[120])
     assert meter.rate.per_s == pytest.approx(100)
     for _ in range(20):
-        meter.round(operations=1, room=5, took_s=0.1, ages_ms=[120])
+        meter.note_round(operations=1, room=5, took_s=0.1, ages_ms=[120])
     assert meter.rate.per_s == pytest.approx(50, rel=0.01)
     assert meter.rate.floor_ms == pytest.approx(120)
 
 
 def test_the_floor_is_not_learned_from_a_round_that_left_some_behind() -> None:
     meter = RateMeter()
-    meter.round(operations=5, room=5, took_s=0.1, ages_ms=[900] * 5)
+    meter.note_round(operations=5, room=5, took_s=0.1, ages_ms=[900] * 5)
     assert meter.rate.floor_ms == 0
 
 

@@ -45,7 +45,7 @@ async def test_the_id_of_a_finished_operation_can_be_read_but_neither_cancelled_
     service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     ticket = await queued(service, queue, "once")
-    await service.processor.round()
+    await service.processor.run_round()
     for verb in (service.store.cancel, service.store.retry):
         with pytest.raises(Conflict, match="completed"):
             await verb(queue.scope, ticket.operation_id)
@@ -57,12 +57,12 @@ async def test_the_id_of_a_forgotten_operation_does_not_exist_and_brings_nothing
     database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     ticket = await queued(service, queue, "once")
-    await service.processor.round()
+    await service.processor.run_round()
     await Cleaner(database=database, queue=service.queue, done_ms=-1000).clean()
     for verb in (service.store.read, service.store.cancel, service.store.retry):
         with pytest.raises(NotFound, match="kept for an hour"):
             await verb(queue.scope, ticket.operation_id)
-    assert await service.processor.round() == 0
+    assert await service.processor.run_round() == 0
     assert await drained(broker, queue) == ["once"]
 
 
@@ -74,7 +74,7 @@ async def test_a_cancelled_operation_stays_cancelled_whoever_asks_again(
     for verb in (service.store.cancel, service.store.retry):
         with pytest.raises(Conflict, match="cancelled"):
             await verb(queue.scope, ticket.operation_id)
-    assert await service.processor.round() == 0
+    assert await service.processor.run_round() == 0
     assert await drained(broker, queue) == []
 
 
@@ -83,12 +83,12 @@ async def test_an_idempotency_key_that_comes_again_direct_and_queued_pushes_once
 ) -> None:
     await queued(service, queue, "1", key="a", idempotency_key="same")
     await queued(service, queue, "1", key="a", idempotency_key="same")
-    while await service.processor.round():
+    while await service.processor.run_round():
         pass
     (direct,) = await service.front().push([item(queue, "1", key="a", idempotency_key="same")])
     assert isinstance(direct, Pushed)
     assert direct.duplicate
     await queued(service, queue, "1", key="a", idempotency_key="same")
-    while await service.processor.round():
+    while await service.processor.run_round():
         pass
     assert await drained(broker, queue) == ["1"]

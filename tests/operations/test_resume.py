@@ -70,5 +70,5 @@ async def test_while_the_broker_is_away_a_call_is_kept_and_asked_about_later(
     answers = await pusher.push(resumed(queue, messages))
     assert [type(answer) for answer in answers] == [Queued, Queued]
     broker.away = False
-    await service.processor.round()
+    await service.processor.run_round()
     assert await drained(broker, queue) == ["done", "lost"]

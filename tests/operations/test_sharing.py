@@ -148,7 +148,7 @@ async def test_once_the_budget_is_spent_a_push_to_a_gated_partition_is_turned_aw
     with pytest.raises(Overloaded):
         await service.front().push([item(queue, "4", key="b")])
     idle(service.admission)
-    await service.processor.round()
+    await service.processor.run_round()
     (direct,) = await service.front().push([item(queue, "5", key="a")])
     assert isinstance(direct, Pushed)
 

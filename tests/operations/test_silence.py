@@ -63,7 +63,7 @@ async def test_a_push_that_was_refused_never_runs_even_if_postgresql_took_it(
     idle(service.admission)
     (direct,) = await service.front().push([item(queue, "direct", key="a")])
     assert isinstance(direct, Pushed)
-    assert await service.processor.round() == 1
+    assert await service.processor.run_round() == 1
     assert await drained(broker, queue) == ["direct"]
     (row,) = await database.fetch(STATUSES)
     assert row["status"] == OperationStatus.CANCELLED
@@ -74,7 +74,7 @@ async def test_a_push_that_another_process_has_run_already_is_told_so(
     database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     other = OperationService(database=database, broker=broker, allowance_ms=400)
-    service.writer._queue = Silent(database, other.processor.round)
+    service.writer._queue = Silent(database, other.processor.run_round)
     busy(service.admission)
     answers = await service.front().push([item(queue, "1", key="a"), item(queue, "2", key="b")])
     assert [type(answer) for answer in answers] == [Queued, Queued]
@@ -86,7 +86,7 @@ async def test_of_a_batch_that_has_run_in_part_each_push_is_told_its_own_fate(
 ) -> None:
     other = OperationService(database=database, broker=broker, allowance_ms=400)
     other.processor._sizes = {"partitions": 1, "run": 1, "total": 1}
-    service.writer._queue = Silent(database, other.processor.round)
+    service.writer._queue = Silent(database, other.processor.run_round)
     busy(service.admission)
     items = [item(queue, text, key=text) for text in ("1", "2", "3")]
     answers = await service.front().push(items)
@@ -94,7 +94,7 @@ async def test_of_a_batch_that_has_run_in_part_each_push_is_told_its_own_fate(
         one.message.payload.decode() for one, a in zip(items, answers, strict=True) if isinstance(a, Queued)
     ]
     assert len(told) == 1
-    while await service.processor.round():
+    while await service.processor.run_round():
         pass
     assert await drained(broker, queue) == told
 
@@ -165,7 +165,7 @@ async def test_nobody_waits_longer_than_for_an_answer_to_be_queued(
             took_s = time.monotonic() - started
         assert {type(answer) for (answer,) in answers} == {Refused}
         assert took_s < 2.5
-        while await service.processor.round():
+        while await service.processor.run_round():
             pass
         assert await drained(broker, queue) == []
 
@@ -196,7 +196,7 @@ async def direct(service: OperationService, queue: QueueRef) -> bool:
 async def test_the_keeper_gives_up_on_postgresql_long_before_its_lease_ends(
     service: OperationService, servers: TestServers
 ) -> None:
-    await service.keeper.round()
+    await service.keeper.run_round()
     with frozen_tree(servers.postgres.pid):
         started = time.monotonic()
         await service.keeper.renew()
@@ -209,7 +209,7 @@ async def test_a_keeper_that_was_refused_does_not_extend_its_lease_when_postgres
     database: Database, service: OperationService, broker: MemoryBroker, servers: TestServers
 ) -> None:
     """It knows of an operation that waits without a gate, so nothing may overtake it."""
-    await service.keeper.round()
+    await service.keeper.run_round()
     await database.execute(HOLD)
     await service.keeper.renew()
     until = dict(broker._gates._direct_until)
@@ -272,7 +272,7 @@ async def test_a_keeper_takes_back_what_it_extended_alone_when_it_hears_of_an_op
     database: Database, broker: MemoryBroker, queue: QueueRef, servers: TestServers
 ) -> None:
     service = OperationService(database=database, broker=broker)
-    await service.keeper.round()
+    await service.keeper.run_round()
     with frozen_tree(servers.postgres.pid):
         await service.keeper.renew()
     assert await direct(service, queue)

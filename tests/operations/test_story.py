@@ -82,7 +82,7 @@ async def test_after_thirty_execute_seventy_are_queued_and_all_hundred_arrive(
         admission=Admission(limit=limit),
     )
     service.admission.queueing_limit = AdaptiveLimit(initial=100)
-    await service.keeper.round()
+    await service.keeper.run_round()
     outcomes, slowest_s = await storm(service.front(), queue)
     assert outcomes["failed"] == 0
     assert outcomes["Pushed"] == 30

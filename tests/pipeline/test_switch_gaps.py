@@ -9,8 +9,9 @@ import pytest
 from tests.pipeline.audits import audited
 from tests.pipeline.flow import Flow
 
+from weir.broker.broker import HEARTBEAT_MS
 from weir.broker.metrics_switch import MetricsSwitch
-from weir.broker.redis import HEARTBEAT_MS, RedisBroker
+from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage

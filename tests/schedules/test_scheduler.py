@@ -59,7 +59,7 @@ async def test_a_tick_whose_record_was_lost_is_not_pushed_twice(world: World) ->
     world.clock.advance(60_000)
     world.pusher.crashes = 1
     with pytest.raises(Crash):
-        await world.scheduler.round()
+        await world.scheduler.run_round()
     assert await world.runs() == []
     await world.serve()
     assert await world.outcomes() == [("pushed", 1)]
@@ -103,7 +103,7 @@ async def test_three_schedulers_of_which_one_dies_again_and_again_lose_and_doubl
 
 async def _round_with_a_death(world: World, schedulers: list[Scheduler], chance: random.Random) -> None:
     world.pusher.crashes = chance.randint(0, 1)
-    tasks = [asyncio.create_task(scheduler.round()) for scheduler in schedulers]
+    tasks = [asyncio.create_task(scheduler.run_round()) for scheduler in schedulers]
     if chance.random() < 0.6:
         await asyncio.sleep(chance.random() * 0.02)
         await cancel_and_wait([chance.choice(tasks)])
@@ -201,13 +201,13 @@ async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: Wo
         database=world.database,
         broker=linked,
         admission=Admission(),
-        lease_ms=40,  # type: ignore[arg-type]
+        allowance_ms=40,  # type: ignore[arg-type]
     )
     scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
     await world.create(every_ms=60_000)
     linked.link = Link.CUT
     world.clock.advance(60_000)
-    await scheduler.round()
+    await scheduler.run_round()
     [run] = await world.runs()
     assert (run.outcome.value, run.ended) == ("pushed", None)
     assert run.operation_id is not None
@@ -230,12 +230,12 @@ async def test_with_overlap_skip_a_tick_waits_until_the_broker_can_tell(world: W
     scheduler = Scheduler(world.database, linked, world.pusher, clock=world.clock)  # type: ignore[arg-type]
     linked.link = Link.CUT
     world.clock.advance(60_000)
-    await scheduler.round()
+    await scheduler.run_round()
     assert await world.outcomes() == [("pushed", 1)]
     assert (await world.schedules.show(world.environment, "s")).schedule.problem == "broker_unavailable: cut"
     linked.link = Link.UP
     world.clock.advance(10_000)
-    await scheduler.round()
+    await scheduler.run_round()
     assert await world.outcomes() == [("pushed", 1), ("pushed", 1)]
 
 
@@ -327,12 +327,12 @@ async def test_a_run_whose_operation_is_cancelled_shows_as_cancelled(world: Worl
         database=world.database,
         broker=linked,
         admission=Admission(),
-        lease_ms=40,  # type: ignore[arg-type]
+        allowance_ms=40,  # type: ignore[arg-type]
     )
     scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
     linked.link = Link.CUT
     world.clock.advance(60_000)
-    await scheduler.round()
+    await scheduler.run_round()
     async with world.database.connection() as connection:
         await connection.execute("UPDATE weir.operations SET status = 'cancelled'")
     assert [run.ended for run in await world.runs()] == ["cancelled"]
@@ -342,7 +342,7 @@ async def test_a_run_whose_operation_is_cancelled_shows_as_cancelled(world: Worl
 
 
 async def _move_dead(world: World) -> None:
-    while await Mover(world.broker, world.database, clock=world.clock).round():
+    while await Mover(world.broker, world.database, clock=world.clock).run_round():
         pass
 
 
@@ -368,7 +368,7 @@ async def test_a_run_that_is_asked_for_goes_out_once_also_if_paused_or_overlappi
     assert await world.schedules.ask_run(world.environment, "s") == asked
     world.pusher.crashes = 1
     with pytest.raises(Crash):
-        await world.scheduler.round()
+        await world.scheduler.run_round()
     await world.serve()
     world.clock.advance(10)
     await world.schedules.ask_run(world.environment, "s")

@@ -76,7 +76,7 @@ class World:
 
     async def serve(self) -> None:
         """Let the scheduler do everything that is due now."""
-        while await self.scheduler.round():
+        while await self.scheduler.run_round():
             pass
 
     async def pass_ms(self, ms: int) -> None:

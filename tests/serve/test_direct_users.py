@@ -55,17 +55,17 @@ async def test_users_come_back_after_a_restart_and_end_with_their_tokens(
     _, lasting = await make(tokens, environment)
     _, ending = await make(tokens, environment, lifetime_ms=1_000)
     await client.execute_command("ACL", "SETUSER", "weir-direct-foreign", "on")
-    await keeper.round()
+    await keeper.run_round()
     assert [await users.exists(one.id) for one in (lasting, ending)] == [True, True]
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
     assert not await users.exists(lasting.id)
     clock.advance(1_000)
-    await keeper.round()
+    await keeper.run_round()
     assert [await users.exists(one.id) for one in (lasting, ending)] == [True, False]
     await client.execute_command("ACL", "SETUSER", user_name(ending.id), "on")
     await client.execute_command("ACL", "SETUSER", user_name("another"), "on")
-    await keeper.round()
+    await keeper.run_round()
     assert [await users.exists(one) for one in (ending.id, "another")] == [False, True]
 
 
@@ -75,7 +75,7 @@ async def test_rights_of_an_older_version_are_renewed_when_a_process_starts(
     tokens, users = Tokens(database), DirectUsers(client, shards=4)
     _, token = await make(tokens, environment)
     await client.execute_command("ACL", "SETUSER", user_name(token.id), "on", "+get")
-    await DirectUserKeeper(users, tokens, clock=ManualClock()).round()
+    await DirectUserKeeper(users, tokens, clock=ManualClock()).run_round()
     rights = str(await client.execute_command("ACL", "LIST"))
     assert all(f"+{command}" in rights for command in script_commands())
 

@@ -413,7 +413,7 @@ async def test_a_tick_of_a_schedule_begins_a_trace(house: House, exported: Expor
     clock.advance(60_000)
     pusher = TracedPusher(house.front, house.tracer)
     async with house.working():
-        await Scheduler(house.database, house.broker, pusher, clock=clock).round()
+        await Scheduler(house.database, house.broker, pusher, clock=clock).run_round()
         await until(lambda: exported.has("ack Q"))
     sent = exported.span("send Q")
     assert sent.parent is None

@@ -30,7 +30,6 @@ DEFAULT_THRESHOLDS: Mapping[OperationType, Threshold] = MappingProxyType(
         OperationType.ACK_BATCH: Threshold(utilization=0.8, depth=50_000),
         OperationType.ACK_SINGLE: Threshold(utilization=0.8, depth=50_000),
         OperationType.POP: Threshold(utilization=0.95, depth=0, queueable=False),
-        OperationType.SYSTEM_EVENT: Threshold(utilization=float("inf"), depth=0, queueable=False),
     }
 )
 
@@ -84,9 +83,7 @@ class Pressure:
         return max(pool, KNEE * self.in_flight / max(1, self.limit))
 
 
-_SHED_BY_LAG = frozenset(
-    {OperationType.PUSH, OperationType.POP, OperationType.BACKGROUND_JOB, OperationType.ANALYTICS}
-)
+_SHED_BY_LAG = frozenset({OperationType.PUSH, OperationType.POP})
 _POP_PATIENCE = 4.0
 """Pops drain what pushes fill, so they are shed much later."""
 
@@ -144,7 +141,7 @@ def rejection(
 
 
 def lagging(kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision) -> bool:
-    """Whether the process itself cannot keep up; settling and system events are let through all the same."""
+    """Whether the process itself cannot keep up; settling is let through all the same."""
     if kind not in _SHED_BY_LAG or pressure.in_flight <= policy.floor:
         return False
     limit_ms = policy.lag_limit_ms * (_POP_PATIENCE if kind is OperationType.POP else 1.0)

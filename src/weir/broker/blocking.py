@@ -20,15 +20,14 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from weir.broker import keys
-from weir.broker.loop_redis import plain_address
 from weir.broker.plain_connection import PlainConnection
+from weir.broker.plain_protocol import plain_address
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, RedisConnection, ScriptRunner, SlotArguments
-from weir.broker.waiting import Waiter, Wakeups, wakes
+from weir.broker.waiting import RECONNECT_S, Waiter, Wakeups, woken_idents
 from weir.model.clock import Clock
 from weir.redis_client import DRIVER_ERRORS
 
-_RECONNECT_S = 0.2
 Connection = Any
 """A `PlainConnection`, or one of the driver's, most of whose methods have no types."""
 
@@ -154,13 +153,13 @@ class _BlockingWaiter:
         until = time.monotonic() + timeout_s
         if not self._listens:
             # A wake-up may have been missed, so the caller looks again at once.
-            time.sleep(min(timeout_s, _RECONNECT_S))  # noqa: ASYNC251
+            time.sleep(min(timeout_s, RECONNECT_S))  # noqa: ASYNC251
             self.listen()
             return
         try:
             while (left_s := until - time.monotonic()) > 0 and self._connection.can_read(left_s):
                 _, _, said = self._connection.read_response()
-                if wakes(said, self._ident):
+                if woken_idents(said, (self._ident,)):
                     return
         except DRIVER_ERRORS:
             self._listens = False

@@ -39,6 +39,9 @@ from weir.model.message import (
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
+HEARTBEAT_MS = 5_000
+"""After this long without a touch a queue that holds messages gets a heartbeat."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -104,11 +107,11 @@ class CallAnswer:
     """What a named call did with one message."""
 
     outcome: Enqueue
-    first_id: MessageId | None = None
+    original_id: MessageId | None = None
     """Of a DUPLICATE or KEY_REUSED: the message that came first under its key."""
 
     @property
-    def settled(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing is left to do for the message."""
         return self.outcome not in (Enqueue.FULL, Enqueue.GATED)
 

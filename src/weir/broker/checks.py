@@ -1,10 +1,10 @@
-"""Checks of input: every broker refuses the same input with the same words, before it changes anything."""
+"""Checks and refusals: every broker refuses the same call with the same words, before it changes anything."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.errors import InvalidInput, TooLarge
+from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound, TooLarge
 from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
@@ -123,3 +123,22 @@ def check_spec(spec: QueueSpec) -> None:
             raise InvalidInput(log_needs_lives(spec.history))
     if not isinstance(delivery.jitter, int | float) or not 0 <= delivery.jitter <= 1:
         raise InvalidInput(f"jitter is {delivery.jitter!r:.40}; expected a number from 0 to 1")
+
+
+def queue_unknown(queue: str) -> NotFound:
+    return NotFound(f"there is no queue `{queue}` here; define it first")
+
+
+def ordering_kept(queue: str) -> Conflict:
+    """The refusal to change the ordering of a queue that holds messages."""
+    return Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
+
+
+def queue_in_use(queue: str, messages: int) -> Conflict:
+    """The refusal to forget a queue that holds messages."""
+    return Conflict(f"the queue `{queue}` still holds {messages} messages; drain it first")
+
+
+def call_given_up() -> BrokerUnavailable:
+    """The refusal of a call that arrives behind a later call of the same slot."""
+    return BrokerUnavailable("the call was given up by its caller; it changes nothing")

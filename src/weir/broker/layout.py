@@ -167,6 +167,12 @@ _END_SIZES = {0: 0, PLACED: _PLACE_SIZE, PLACED | READ: _PLACE_SIZE + _READINGS_
 JITTER_SCALE = 1_000_000
 ASK_MS = 1_000
 """A queue counts as unasked this long after the last ask."""
+MAX_SHARE = 16
+"""The messages of one call are shared among at most so many environments, or queues of one."""
+MAX_VISITS = 64
+"""So many queues one dequeue looks at, at most."""
+VOID_GRANT = (1 << 32) - 1
+"""Stands for a void operation where `close_gates` says how many messages may come."""
 DEATH_REASONS = tuple(DeathReason)
 """A dead message stores the position of its reason here."""
 NO_PRIORITY = 255
@@ -208,6 +214,14 @@ def lua_default_priority() -> str:
 
 def lua_ask_ms() -> str:
     return f"local ASK_MS = {ASK_MS}\n"
+
+
+def lua_turns() -> str:
+    return f"local MAX_SHARE, MAX_VISITS = {MAX_SHARE}, {MAX_VISITS}\n"
+
+
+def lua_void_grant() -> str:
+    return f"local VOID_GRANT = {VOID_GRANT}\n"
 
 
 def lua_death_reasons() -> str:

@@ -11,33 +11,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from hiredis import Reader, pack_command
+from hiredis import pack_command
 from redis import exceptions
-from redis.connection import DefaultParser, parse_url
+
+from weir.broker.plain_protocol import PENDING, greeting, new_reader, socket_address
 
 Heard = Callable[[list[Any]], None]
-_KNOWN = frozenset({"host", "port", "db", "username", "password"})
-_PENDING = object()
-
-
-def plain_address(url: str) -> Mapping[str, Any] | None:
-    """The parts of a URL that this client serves: TCP without TLS and without options; else None."""
-    if not url.startswith("redis://"):
-        return None
-    # The driver's function has no types.
-    parts: dict[str, Any] = cast(Any, parse_url)(url)
-    return parts if parts.keys() <= _KNOWN else None
 
 
 class RedisProtocol(asyncio.Protocol):
     """One connection. It carries one command at a time, or receives publications."""
 
     def __init__(self, heard: Heard | None = None) -> None:
-        self._reader = Reader(
-            protocolError=exceptions.InvalidResponse,
-            replyError=DefaultParser.parse_error,
-            notEnoughData=_PENDING,
-        )
+        self._reader = new_reader()
         self._heard = heard
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Any] | None = None
@@ -53,7 +39,7 @@ class RedisProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
-            while (reply := self._reader.gets()) is not _PENDING:
+            while (reply := self._reader.gets()) is not PENDING:
                 self._take(reply)
         except exceptions.InvalidResponse as error:
             self._fail(exceptions.ConnectionError(f"Redis sent something else than a reply: {error}"))
@@ -137,18 +123,18 @@ class LoopRedis:
     async def connect(self, heard: Heard | None = None) -> RedisProtocol:
         """Open a connection of the caller's own; `heard` gets replies that no command waits for."""
         loop = asyncio.get_running_loop()
-        address = self._address
         try:
             async with asyncio.timeout(self._connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: RedisProtocol(heard), address.get("host", "localhost"), address.get("port", 6379)
+                    lambda: RedisProtocol(heard), *socket_address(self._address)
                 )
         except TimeoutError:
             raise exceptions.TimeoutError("Redis did not accept a connection in time") from None
         except OSError as error:
             raise exceptions.ConnectionError(str(error)) from error
         try:
-            await self._greet(connection)
+            for command in greeting(self._address):
+                await connection.ask(command, timeout_s=self._connect_s)
         except BaseException:
             connection.close()
             raise
@@ -161,15 +147,6 @@ class LoopRedis:
             connection.close()
         # The transports end in the next turn of the loop, which may be closed right after.
         await asyncio.sleep(0)
-
-    async def _greet(self, connection: RedisProtocol) -> None:
-        """Authenticate, and select the database."""
-        user, password, number = (self._address.get(name) for name in ("username", "password", "db"))
-        if password is not None:
-            words = ("AUTH", user, password) if user else ("AUTH", password)
-            await connection.ask(words, timeout_s=self._connect_s)
-        if number:
-            await connection.ask(("SELECT", number), timeout_s=self._connect_s)
 
     async def _enter(self) -> None:
         """Wait for room for one command, in the order of arrival."""

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hiredis import Reader, pack_command
+from hiredis import pack_command
 from redis import exceptions
-from redis.connection import DefaultParser
 
-_PENDING = object()
+from weir.broker.plain_protocol import PENDING, greeting, new_reader, socket_address
+
 _READ_BYTES = 1 << 16
 
 
@@ -36,7 +36,7 @@ class PlainConnection:
         self._answer_s = answer_s
         self._connect_s = connect_s
         self._socket: socket.socket | None = None
-        self._reader = _reader()
+        self._reader = new_reader()
         self.pid = os.getpid()
 
     def send_packed_command(self, parts: Sequence[bytes]) -> None:
@@ -50,7 +50,7 @@ class PlainConnection:
     def read_response(self) -> Any:
         """The next reply. Raises the driver's error for an error, or if no reply comes in time."""
         opened, reader = self._open_socket(), self._reader
-        while (reply := reader.gets()) is _PENDING:
+        while (reply := reader.gets()) is PENDING:
             try:
                 data = opened.recv(_READ_BYTES)
             except OSError as error:
@@ -84,10 +84,9 @@ class PlainConnection:
         return self._socket
 
     def _connect(self) -> socket.socket:
-        place = (self._address.get("host", "localhost"), self._address.get("port", 6379))
-        self._reader = _reader()
+        self._reader = new_reader()
         try:
-            connected = socket.create_connection(place, timeout=self._connect_s)
+            connected = socket.create_connection(socket_address(self._address), timeout=self._connect_s)
         except OSError as error:
             raise self._disconnect_after(error) from error
         opened = _SelfClosingSocket(fileno=connected.detach())
@@ -101,15 +100,9 @@ class PlainConnection:
 
     def _greet(self) -> None:
         """Authenticate, and select the database."""
-        user, password, number = (self._address.get(name) for name in ("username", "password", "db"))
-        greetings: list[tuple[Any, ...]] = []
-        if password is not None:
-            greetings.append(("AUTH", user, password) if user else ("AUTH", password))
-        if number:
-            greetings.append(("SELECT", number))
         try:
-            for words in greetings:
-                self.send_packed_command((pack_command(words),))
+            for command in greeting(self._address):
+                self.send_packed_command((pack_command(command),))
                 self.read_response()
         except BaseException:
             self.disconnect()
@@ -121,11 +114,3 @@ class PlainConnection:
         if isinstance(error, BlockingIOError | TimeoutError):
             return exceptions.TimeoutError("Redis did not answer in time")
         return exceptions.ConnectionError(str(error))
-
-
-def _reader() -> Any:
-    return Reader(
-        protocolError=exceptions.InvalidResponse,
-        replyError=DefaultParser.parse_error,
-        notEnoughData=_PENDING,
-    )

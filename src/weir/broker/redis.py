@@ -11,6 +11,7 @@ from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
 from weir.broker.broker import (
+    HEARTBEAT_MS,
     BrokerActivity,
     CallAnswer,
     Entry,
@@ -46,7 +47,6 @@ from weir.model.shards import shard_finder, shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH
 
-HEARTBEAT_MS = 5_000
 LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
 VOID_KEPT_MS = DAY_MS
@@ -197,11 +197,6 @@ class RedisBroker(RedisMessages):
         checks.check_shard(shard, shards=self._shards)
         now: int = (await self._runner.run("now", shard))[1]
         return now
-
-    async def _run_about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
-        """Run a script about one queue that may run twice without harm."""
-        reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
-        return replies.check(reply, queue=queue.queue)
 
     # moving messages
 

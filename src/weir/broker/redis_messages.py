@@ -79,7 +79,9 @@ class RedisMessages:
         self, queue: QueueRef, state: MessageState, match: MessageFilter, place: bytes, limit: int
     ) -> MessagePage:
         wanted = inspecting.filter_arguments(match)
-        reply = await self._look(queue, "list_messages", state.encode(), place, limit, PREVIEW_BYTES, *wanted)
+        reply = await self._run_about(
+            queue, "list_messages", state.encode(), place, limit, PREVIEW_BYTES, *wanted
+        )
         return inspecting.page(reply, state, match)
 
     async def _list_leased(
@@ -101,30 +103,22 @@ class RedisMessages:
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            _, cursor, blob = await self._look(queue, "leased_ids", cursor)
+            _, cursor, blob = await self._run_about(queue, "leased_ids", cursor)
             ids = (blob[at : at + 16] for at in range(0, len(blob), 16))
             found.update(one for one in ids if one > place)
             if cursor == b"0":
                 return found
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
-        check_message_id(message_id)
-        reply = await self._look(queue, "show_message", layout.id_bytes(message_id))
-        if reply[1] == b"unindexed":
-            await self._index(queue)
-            reply = await self._look(queue, "show_message", layout.id_bytes(message_id))
-        return inspecting.detail(reply, queue) if len(reply) > 2 else None
+        reply = await self._run_about_message(queue, "show_message", message_id)
+        return inspecting.detail(reply, queue) if reply else None
 
     async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
-        check_message_id(message_id)
-        reply = await self._look(queue, "why", layout.id_bytes(message_id))
-        if reply[1] == b"unindexed":
-            await self._index(queue)
-            reply = await self._look(queue, "why", layout.id_bytes(message_id))
-        return inspecting.why(reply) if len(reply) > 2 else None
+        reply = await self._run_about_message(queue, "why", message_id)
+        return inspecting.why(reply) if reply else None
 
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
-        return inspecting.counts(await self._look(queue, "count_messages"))
+        return inspecting.counts(await self._run_about(queue, "count_messages"))
 
     async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
         check_message_id(message_id)
@@ -139,7 +133,7 @@ class RedisMessages:
 
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         check_name(idempotency_key, what="idempotency key")
-        reply = await self._look(queue, "find_idempotency_key", idempotency_key.encode())
+        reply = await self._run_about(queue, "find_idempotency_key", idempotency_key.encode())
         return MessageId(layout.id_text(reply[1])) if reply[1] else None
 
     async def keep_progress(self, lease: LeaseRef, progress: bytes) -> bool:
@@ -187,13 +181,25 @@ class RedisMessages:
         }
         return groups.scatter(answers, missing=False)
 
-    async def _look(self, queue: QueueRef, script: str, *args: bytes | int) -> Sequence[Any]:
-        reply = await self._runner.run(script, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
+    async def _run_about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
+        """Run a script about one queue that may run twice without harm."""
+        reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
         return replies.check(reply, queue=queue.queue)
+
+    async def _run_about_message(
+        self, queue: QueueRef, verb: str, message_id: MessageId
+    ) -> Sequence[Any] | None:
+        """Run a script that finds a message by its id; None if it is not there."""
+        check_message_id(message_id)
+        reply = await self._run_about(queue, verb, layout.id_bytes(message_id))
+        if reply[1] == b"unindexed":
+            await self._index(queue)
+            reply = await self._run_about(queue, verb, layout.id_bytes(message_id))
+        return reply if len(reply) > 2 else None
 
     async def _index(self, queue: QueueRef) -> None:
         """Make every message of the queue findable by its id, also messages that an older program put in."""
-        while (await self._look(queue, "index"))[1] == b"1":
+        while (await self._run_about(queue, "index"))[1] == b"1":
             pass
 
     # touch

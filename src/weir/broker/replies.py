@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from weir.broker import layout
+from weir.broker import checks, layout
 from weir.broker.broker import CallAnswer, Gated, Swept
 from weir.broker.keys import queue_of
-from weir.errors import BrokerUnavailable, Conflict, Misconfigured, NotFound
+from weir.errors import Conflict, Misconfigured
 from weir.model.ids import MessageId
 from weir.model.message import (
     DeadMessage,
@@ -52,11 +52,11 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
     if word == Word.OK:
         return reply
     if word == Word.UNKNOWN:
-        raise NotFound(f"there is no queue `{queue}` here; define it first")
+        raise checks.queue_unknown(queue)
     if word == Word.ORDERING:
-        raise Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
+        raise checks.ordering_kept(queue)
     if word == Word.BUSY:
-        raise Conflict(f"the queue `{queue}` still holds {reply[1]} messages; drain it first")
+        raise checks.queue_in_use(queue, reply[1])
     if word == Word.CROWDED:
         raise Conflict(f"{reply[1]} messages of `{queue}` are leased, too many to list; show one by its id")
     if word == Word.NEWER:
@@ -64,7 +64,7 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
             f"Redis holds `{reply[1].decode()}` of version {int(reply[2])}, which this program cannot read; "
             "start a newer Weir"
         )
-    raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
+    raise checks.call_given_up()
 
 
 def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
@@ -92,14 +92,14 @@ def flags(reply: Sequence[Any]) -> list[bool]:
 
 def call_answers(reply: Sequence[Any]) -> list[CallAnswer]:
     """What a named call did with each message; the answer for a duplicate names the first message."""
-    firsts = iter(range(0, len(reply[2]), 16))
+    originals = iter(range(0, len(reply[2]), 16))
     answers = []
     for letter in reply[1]:
-        first_id = None
+        original_id = None
         if letter in _NAMES_ANOTHER:
-            start = next(firsts)
-            first_id = MessageId(layout.id_text(reply[2][start : start + 16]))
-        answers.append(CallAnswer(outcome=_OUTCOMES[letter], first_id=first_id))
+            start = next(originals)
+            original_id = MessageId(layout.id_text(reply[2][start : start + 16]))
+        answers.append(CallAnswer(outcome=_OUTCOMES[letter], original_id=original_id))
     return answers
 
 
@@ -108,13 +108,10 @@ def headers(reply: Sequence[Any]) -> Mapping[str, str] | None:
     return layout.unpack_body(reply[1], 0)[2] if reply[1] else None
 
 
-_VOID = (1 << 32) - 1
-
-
 def granted(reply: Sequence[Any]) -> list[int | None]:
     """How many messages may come through each gate; None for an operation that is void."""
     numbers = (int.from_bytes(reply[1][at : at + 4], "big") for at in range(0, len(reply[1]), 4))
-    return [None if number == _VOID else number for number in numbers]
+    return [None if number == layout.VOID_GRANT else number for number in numbers]
 
 
 def gates(reply: Sequence[Any]) -> list[tuple[QueueRef, Gated]]:

@@ -24,7 +24,8 @@ from weir import redis_client
 from weir.broker import keys, replies
 from weir.broker.failures import RETRY_AFTER_S, is_passing, translate, translated
 from weir.broker.layout import VERSIONS
-from weir.broker.loop_redis import LoopRedis, plain_address
+from weir.broker.loop_redis import LoopRedis
+from weir.broker.plain_protocol import plain_address
 from weir.broker.scripts import Script, script
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock

@@ -26,6 +26,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "entry": layout.lua_entry,
     "ask_ms": layout.lua_ask_ms,
     "default_priority": layout.lua_default_priority,
+    "turns": layout.lua_turns,
+    "void_grant": layout.lua_void_grant,
     "death_reasons": layout.lua_death_reasons,
     "state_marks": layout.lua_state_marks,
     **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from weir.broker.runner import Client, RedisConnection, ScriptClient, script_cli
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.redis_client import DRIVER_ERRORS, node_url
 
-_RECONNECT_S = 0.2
+RECONNECT_S = 0.2
 _CONNECT_S = 1.0
 
 
@@ -49,10 +50,13 @@ class Wakeups(Protocol):
     async def aclose(self) -> None: ...
 
 
-def wakes(said: bytes, ident: bytes) -> bool:
-    """Whether a wake-up for a queue or environment concerns a consumer that waits for `ident`."""
+def woken_idents(said: bytes, waiting: Collection[bytes]) -> list[bytes]:
+    """The idents among `waiting` that a wake-up concerns: of a queue or environment, of its environment or
+    queues, and `b""` for the shard."""
     environment = keys.environment_part(said)
-    return ident in (b"", said, environment) or (said == environment and ident.startswith(said))
+    if said == environment:
+        return [ident for ident in waiting if not ident or ident.startswith(said)]
+    return [ident for ident in (said, environment, b"") if ident in waiting]
 
 
 class _LoopWaiter:
@@ -93,7 +97,8 @@ class LoopWakeups:
         # Publications reach every node of a cluster, so listening to one of them is enough.
         self._connection = replace(connection, url=node_url(connection.url))
         self._shard = shard
-        self._waiters: dict[bytes, set[_LoopWaiter]] = {}
+        self._waiters: defaultdict[bytes, dict[bytes, set[_LoopWaiter]]] = defaultdict(dict)
+        """By the channel of their shard, and by ident."""
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -105,14 +110,14 @@ class LoopWakeups:
     async def waiter(self, shard: int, ident: bytes) -> AsyncIterator[Waiter]:
         await self._listen()
         waiter = _LoopWaiter()
-        place = keys.shard_key(shard, "wake") + ident
-        self._waiters.setdefault(place, set()).add(waiter)
+        waiters = self._waiters[keys.shard_key(shard, "wake")]
+        waiters.setdefault(ident, set()).add(waiter)
         try:
             yield waiter
         finally:
-            self._waiters[place].discard(waiter)
-            if not self._waiters[place]:
-                del self._waiters[place]
+            waiters[ident].discard(waiter)
+            if not waiters[ident]:
+                del waiters[ident]
 
     async def _listen(self) -> None:
         """Return once wake-ups arrive, or after a moment if Redis is away."""
@@ -133,7 +138,7 @@ class LoopWakeups:
             try:
                 await self._listen_on(script_client(self._connection))
             except DRIVER_ERRORS:
-                await asyncio.sleep(_RECONNECT_S)
+                await asyncio.sleep(RECONNECT_S)
             finally:
                 self._listening.clear()
 
@@ -182,17 +187,14 @@ class LoopWakeups:
         self._wake(channel, ident)
 
     def _wake(self, channel: bytes, ident: bytes) -> None:
-        """Wake consumers that wait for this queue or environment, for its environment, or for the shard."""
-        environment = keys.environment_part(ident)
-        places = [channel + ident, channel + environment, channel]
-        if ident == environment:
-            places = [place for place in self._waiters if place.startswith(channel + ident)]
-            places.append(channel)
-        for place in places:
-            for waiter in self._waiters.get(place, ()):
+        """Wake the consumers that a wake-up for a queue or environment concerns."""
+        waiters = self._waiters[channel]
+        for woken in woken_idents(ident, waiters):
+            for waiter in waiters[woken]:
                 waiter.wake()
 
     def _wake_all(self) -> None:
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                waiter.wake()
+        for by_ident in self._waiters.values():
+            for waiters in by_ident.values():
+                for waiter in waiters:
+                    waiter.wake()

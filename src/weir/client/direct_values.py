@@ -115,15 +115,15 @@ def read_letters(queue: QueueRef, parcels: Sequence[Parcel], answer: bytes) -> l
         return list(accepted_results(parcels))
     count = len(parcels)
     results: list[PushResult | None] = []
-    firsts = iter(range(count, len(answer), 16))
+    originals = iter(range(count, len(answer), 16))
     for parcel, letter in zip(parcels, answer[:count], strict=True):
         if letter == _ACCEPTED:
             results.append(PushResult(status="accepted", id=parcel[0]))
         elif letter == _DUPLICATE:
-            start = next(firsts)
+            start = next(originals)
             results.append(PushResult(status="duplicate", id=id_text(answer[start : start + 16])))
         elif letter == _KEY_REUSED:
-            next(firsts)
+            next(originals)
             results.append(_refused(key_reused()))
         elif letter == _FULL:
             results.append(_refused(queue_full(queue)))

@@ -60,9 +60,9 @@ class DeadLetterCopier:
 
     async def run(self) -> None:
         """Copy for ever; while a store is out of reach, wait and try again."""
-        await repeat(self.round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="copies of dead letters")
+        await repeat(self.run_round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="copies of dead letters")
 
-    async def round(self) -> bool:
+    async def run_round(self) -> bool:
         """Copy one batch of every queue with uncopied deaths; return whether there may be more now."""
         more = False
         for row in await self._database.fetch(DEAD_LETTER_QUEUES["uncopied"]):

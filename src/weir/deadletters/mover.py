@@ -79,9 +79,9 @@ class Mover:
 
     async def run(self) -> None:
         """Move for ever; while a store is out of reach, wait and try again."""
-        await repeat(self.round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="dead letters in Redis")
+        await repeat(self.run_round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="dead letters in Redis")
 
-    async def round(self) -> bool:
+    async def run_round(self) -> bool:
         """Move one batch of every shard; return whether there may be more."""
         more = False
         for shard in range(self._broker.shards):

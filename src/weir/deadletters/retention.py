@@ -49,11 +49,11 @@ class DeadLetterRetention:
         """Delete for ever, once per interval."""
 
         async def step() -> None:
-            await self.round()
+            await self.run_round()
 
         await repeat(step, idle_s=self._interval_s, waits="dead letters that are too old")
 
-    async def round(self) -> int:
+    async def run_round(self) -> int:
         """Delete the letters that are too old in every queue; return how many."""
         rows = await self._database.fetch(DEAD_LETTER_QUEUES["limited"])
         return sum([await self._clear(_limited(row)) for row in rows])

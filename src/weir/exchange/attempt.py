@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,7 +33,7 @@ from weir.model.holders import HOLDER, Holder
 from weir.model.ids import CallSlots, NamedCall
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
+from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown, no_answer
 from weir.operations.model import Reason, key_reused, queue_full
 
 Item = TypeVar("Item")
@@ -133,7 +133,7 @@ class DirectAttempt(DirectPusher):
             async with asyncio.timeout(self._timeout_s):
                 return await self._broker.enqueue(queue, messages, entry=call)
         except TimeoutError:
-            raise BrokerUnavailable("the broker did not answer in time; try again") from None
+            raise no_answer() from None
 
 
 _GATED = Held(
@@ -173,10 +173,33 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
             return Refused(error=Unavailable(text, retry_after_s=1))
 
 
-def told_answer(item: PushItem, told: CallAnswer) -> PushAnswer:
+async def ask_call(
+    broker: Broker, queue: QueueRef, call: NamedCall, *, timeout_s: float = BROKER_ANSWER_S
+) -> list[CallAnswer] | WeirError:
+    """Ask what a call did; from now on it does nothing. An error if the broker does not answer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await broker.settle_call(queue, call)
+    except TimeoutError:
+        return no_answer()
+    except WeirError as error:
+        return error
+
+
+def done_answers(told: Sequence[CallAnswer], items: Iterable[tuple[int, PushItem, int]]) -> Answers:
+    """Answers for the items for which a call left nothing to do: each has its place in the request and its
+    place in the call."""
+    return {
+        at: _told_answer(item, told[place])
+        for at, item, place in items
+        if place < len(told) and told[place].is_done
+    }
+
+
+def _told_answer(item: PushItem, told: CallAnswer) -> PushAnswer:
     """What a named call did with one message, as the broker told it."""
     return push_answer(
-        item.queue, Enqueued(outcome=told.outcome, message_id=told.first_id or item.message.id)
+        item.queue, Enqueued(outcome=told.outcome, message_id=told.original_id or item.message.id)
     )
 
 

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker, CallAnswer
-from weir.errors import BrokerUnavailable, WeirError
+from weir.broker.broker import Broker
+from weir.errors import WeirError
 from weir.exchange.admit import Overflow
-from weir.exchange.attempt import Answers, Held, told_answer
+from weir.exchange.attempt import Answers, Held, ask_call, done_answers
 from weir.exchange.seam import PushAnswer, PushItem, Queued, Refused
 from weir.model.asyncio_tasks import all_of
 from weir.model.durations import DAY_MS
 from weir.model.ids import NamedCall
 from weir.model.message import NewMessage
 from weir.model.names import QueueRef
-from weir.operations.gates import BROKER_ANSWER_S, Reach
+from weir.operations.gates import Reach
 from weir.operations.model import NewOperation, Reason, Ticket, partition_of, queue_full
 from weir.operations.payload import Push, encode_push
 
-Place = tuple[QueueRef, Reason, NamedCall | None]
+BatchKind = tuple[QueueRef, Reason, NamedCall | None]
 """Messages with the same queue, reason and call may share a batch of operations."""
-Partition = list[tuple[int, PushItem, int]]
+BatchItems = list[tuple[int, PushItem, int]]
 """Messages on their way: place in the request, the item, place in a call of unknown outcome."""
 NAMED_WINDOW_MS = DAY_MS
 """How long a queued message of a named call is known by its idempotency key. Producers repeat for minutes."""
-_UNKNOWN = BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
 
 
 class Intake:
@@ -45,57 +43,49 @@ class Intake:
         answers: Answers = {}
         if (call := items[0].named) is not None:
             # Its producer may have tried before, and got no answer.
-            told = await self._ask(items[0].queue, call)
-            if told is None:
+            told = await ask_call(self._broker, items[0].queue, call)
+            if isinstance(told, WeirError):
                 reason = Reason.BROKER_UNAVAILABLE
                 held: list[PushAnswer] = [
-                    Held(error=_UNKNOWN, reason=reason, call=call, place=at) for at in range(len(items))
+                    Held(error=told, reason=reason, call=call, place=at) for at in range(len(items))
                 ]
                 return await self.keep(items, held)
-            _take_settled(told, list(enumerate(items)), answers)
-        groups: dict[Place, Partition] = defaultdict(list)
+            answers = done_answers(told, ((at, item, at) for at, item in enumerate(items)))
+        batches: dict[BatchKind, BatchItems] = defaultdict(list)
         for at, item in enumerate(items):
             if at not in answers:
-                groups[item.queue, Reason.SYSTEM_BUSY, None].append((at, item, 0))
-        await self._queue_groups(groups, answers)
+                batches[item.queue, Reason.SYSTEM_BUSY, None].append((at, item, 0))
+        await self._queue_batches(batches, answers)
         return [answers[at] for at in range(len(items))]
-
-    async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | None:
-        """Ask what a call did; from now on it does nothing. None if the broker does not answer."""
-        try:
-            async with asyncio.timeout(BROKER_ANSWER_S):
-                return await self._broker.settle_call(queue, call)
-        except (WeirError, TimeoutError):
-            return None
 
     async def keep(self, items: Sequence[PushItem], attempted: Sequence[PushAnswer]) -> list[PushAnswer]:
         """Queue messages that a direct attempt held; other answers stay as they are."""
-        groups: dict[Place, Partition] = defaultdict(list)
+        batches: dict[BatchKind, BatchItems] = defaultdict(list)
         for at, (item, answer) in enumerate(zip(items, attempted, strict=True)):
             if isinstance(answer, Held):
-                groups[item.queue, answer.reason, answer.call].append((at, item, answer.place))
-        if not groups:
+                batches[item.queue, answer.reason, answer.call].append((at, item, answer.place))
+        if not batches:
             return list(attempted)
         answers: Answers = dict(enumerate(attempted))
-        await self._queue_groups(groups, answers)
+        await self._queue_batches(batches, answers)
         return [answers[at] for at in range(len(items))]
 
-    async def _queue_groups(self, groups: dict[Place, Partition], answers: Answers) -> None:
-        await all_of([self._queue(*place, group, answers) for place, group in groups.items()])
+    async def _queue_batches(self, batches: dict[BatchKind, BatchItems], answers: Answers) -> None:
+        await all_of([self._queue(*kind, items, answers) for kind, items in batches.items()])
 
     async def _queue(
-        self, queue: QueueRef, reason: Reason, call: NamedCall | None, group: Partition, answers: Answers
+        self, queue: QueueRef, reason: Reason, call: NamedCall | None, items: BatchItems, answers: Answers
     ) -> None:
         """Queue messages of one queue, an operation per partition."""
-        partitions: dict[str | None, Partition] = defaultdict(list)
-        for entry in group:
+        partitions: dict[str | None, BatchItems] = defaultdict(list)
+        for entry in items:
             partitions[entry[1].message.key].append(entry)
         operations = [self._operation(queue, key, part, call) for key, part in partitions.items()]
         try:
             tickets = await self._overflow.add(operations, reason=reason, must=call is not None)
         except WeirError as error:
             tickets = [error] * len(operations)
-        refused: Partition = []
+        refused: BatchItems = []
         for ticket, part in zip(tickets, partitions.values(), strict=True):
             if isinstance(ticket, WeirError):
                 answers.update((at, Refused(error=ticket)) for at, _, _ in part)
@@ -108,19 +98,16 @@ class Intake:
             await self._settle_attempt(queue, call, refused, answers)
 
     async def _settle_attempt(
-        self, queue: QueueRef, call: NamedCall, refused: Partition, answers: Answers
+        self, queue: QueueRef, call: NamedCall, refused: BatchItems, answers: Answers
     ) -> None:
         """Answer for messages that could not be queued after a direct attempt of unknown outcome. By now the
         broker may say what the attempt did. Messages that it did not put in never come."""
-        told = await self._ask(queue, call)
-        if told is None:
-            return
-        for at, item, place in refused:
-            if place < len(told) and told[place].settled:
-                answers[at] = told_answer(item, told[place])
+        told = await ask_call(self._broker, queue, call)
+        if not isinstance(told, WeirError):
+            answers |= done_answers(told, refused)
 
     def _operation(
-        self, queue: QueueRef, key: str | None, part: Partition, call: NamedCall | None
+        self, queue: QueueRef, key: str | None, part: BatchItems, call: NamedCall | None
     ) -> NewOperation:
         push = Push(
             messages=tuple(_for_later(item, at) for at, item, _ in part),
@@ -137,15 +124,6 @@ class Intake:
             messages=len(part),
             call_slot=None if call is None else call.slot,
         )
-
-
-def _take_settled(
-    told: Sequence[CallAnswer], items: Sequence[tuple[int, PushItem]], answers: Answers
-) -> None:
-    """Answer for messages that a call has put in, by their places in it."""
-    for place, item in items:
-        if place < len(told) and told[place].settled:
-            answers[place] = told_answer(item, told[place])
 
 
 def _for_later(item: PushItem, at: int) -> NewMessage:

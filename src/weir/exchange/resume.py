@@ -8,15 +8,14 @@ call, and its operation asks later.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from weir.broker.broker import Broker, CallAnswer
-from weir.errors import BrokerUnavailable, WeirError
-from weir.exchange.attempt import Answers, Held, told_answer
+from weir.broker.broker import Broker
+from weir.errors import WeirError
+from weir.exchange.attempt import Answers, Held, ask_call, done_answers
 from weir.exchange.intake import Intake
 from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.ids import NamedCall
@@ -54,36 +53,21 @@ class ResumingPusher:
 
     async def _resume(self, queue: QueueRef, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
         """Answers for the messages that need nothing more."""
-        told = await self._ask(queue, call)
+        told = await ask_call(self._broker, queue, call, timeout_s=self._timeout_s)
         if isinstance(told, WeirError):
             return await self._keep(told, call, items)
-        answers: Answers = {}
-        for at, item in items:
-            place = item.resumes.place if item.resumes else 0
-            if place < len(told) and told[place].settled:
-                answers[at] = told_answer(item, told[place])
-        return answers
-
-    async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | WeirError:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._broker.settle_call(queue, call)
-        except TimeoutError:
-            return BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
-        except WeirError as error:
-            return error
+        return done_answers(told, ((at, item, _place_in_call(item)) for at, item in items))
 
     async def _keep(self, error: WeirError, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
         """Nobody can tell what the call did: queue its messages with its name."""
         held: list[PushAnswer] = [
-            Held(
-                error=error,
-                reason=Reason.BROKER_UNAVAILABLE,
-                call=call,
-                place=item.resumes.place if item.resumes else 0,
-            )
+            Held(error=error, reason=Reason.BROKER_UNAVAILABLE, call=call, place=_place_in_call(item))
             for _, item in items
         ]
         if self._intake is not None:
             held = await self._intake.keep([item for _, item in items], held)
         return dict(zip((at for at, _ in items), held, strict=True))
+
+
+def _place_in_call(item: PushItem) -> int:
+    return item.resumes.place if item.resumes else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from weir.admission.admission import Admission
 from weir.broker.broker import Broker
@@ -93,9 +94,9 @@ class OperationService:
         self.admission.depth = depth
         self.processor.wake()
 
-    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+    def loops(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Everything that runs beside the requests, by name."""
-        loops: dict[str, Callable[[], Awaitable[None]]] = {
+        loops: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "keeper": self.keeper.run,
             "orphan-gates": self.orphans.run,
             "idle-calls": self.idle_calls.run,
@@ -109,8 +110,4 @@ class OperationService:
         """All loops at once, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for loop in self.loops().values():
-                tasks.create_task(_keep_going(loop))
-
-
-async def _keep_going(loop: Callable[[], Awaitable[None]]) -> None:
-    await loop()
+                tasks.create_task(loop())

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
-from weir.errors import BrokerUnavailable, WeirError
+from weir.errors import WeirError
 from weir.exchange.admit import AnswerTally, Overflow
 from weir.exchange.seam import SETTLED, Queued, Refused, SettleAnswer, SettleItem, Settler
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement, Verb
 from weir.operations.execute import settle_through
-from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
+from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown, no_answer
 from weir.operations.model import NewOperation, partition_alone
 from weir.operations.payload import Settle, encode_settle
 
@@ -91,7 +91,7 @@ class Settlements(DirectSettler):
             async with asyncio.timeout(self._timeout_s):
                 return await settle_through(self._broker, verb, failures)
         except TimeoutError:
-            raise BrokerUnavailable("the broker did not answer in time; try again") from None
+            raise no_answer() from None
 
     async def _queue(self, verb: Verb, failures: Sequence[Failure]) -> Queued:
         operation_id = new_operation_id()

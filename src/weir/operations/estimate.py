@@ -12,6 +12,7 @@ import structlog
 
 from weir.admission.admission import Admission
 from weir.errors import WeirError
+from weir.operations.model import PACE_S
 from weir.operations.queue import OperationQueue
 
 log = structlog.get_logger(__name__)
@@ -25,8 +26,6 @@ _TYPICAL_SHARE = 0.1
 _FADING_S = 7.0
 """After this long a floor that nothing confirmed is back at the typical one: it halved its distance seven
 times."""
-_PAUSE_MS = 20.0
-"""How long the processor may rest between two rounds under pressure: `PACE_S` of `processor`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class RateMeter:
         self._typical_floor_ms = 0.0
         self._measured_s = 0.0
 
-    def round(self, *, operations: int, room: int, took_s: float, ages_ms: list[int]) -> None:
+    def note_round(self, *, operations: int, room: int, took_s: float, ages_ms: list[int]) -> None:
         if operations == 0 or took_s <= 0:
             return
         least, most = operations / took_s, max(operations, room) / took_s
@@ -79,7 +78,7 @@ class RateMeter:
         self._per_s += (min(max(self._per_s, least), most) - self._per_s) * _SHARE
         if operations < room and ages_ms:
             median_ms = sorted(ages_ms)[len(ages_ms) // 2]
-            self._learn_floor(min(median_ms, 2_000 * took_s + _PAUSE_MS))
+            self._learn_floor(min(median_ms, (2 * took_s + PACE_S) * 1_000))
 
     def _learn_floor(self, sample_ms: float) -> None:
         if not self._typical_floor_ms:

@@ -109,7 +109,7 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
         told = await broker.settle_call(operation.queue, push.call)
         # A client in direct mode says where its message stood, and may be wrong.
         known = [(at, place) for at, place in enumerate(push.places) if place < len(told)]
-        done = {at: told[place] for at, place in known if told[place].settled}
+        done = {at: told[place] for at, place in known if told[place].is_done}
     left = (message for at, message in enumerate(push.messages) if at not in done)
     messages = tuple(_waited(message, operation.age_ms) for message in left)
     return _Ready(claimed=operation, messages=messages, push=push, done=done)
@@ -203,7 +203,7 @@ def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
             enqueued = next(put_in)
             outcome, message_id = enqueued.outcome, enqueued.message_id
         else:
-            outcome, message_id = told.outcome, told.first_id or message.id
+            outcome, message_id = told.outcome, told.original_id or message.id
         # It was put in by an earlier attempt, and is not a duplicate of another.
         accepted = outcome is Enqueue.DUPLICATE and message_id == message.id
         row = {"id": message_id, "status": Enqueue.ACCEPTED.value if accepted else outcome.value}

@@ -52,6 +52,11 @@ def is_unknown(error: WeirError) -> bool:
     return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
 
 
+def no_answer() -> BrokerUnavailable:
+    """The error for a call that the broker did not answer within `BROKER_ANSWER_S`."""
+    return BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
+
+
 class Gates:
     """The gates of operations that are being queued; a broker out of reach leaves them open."""
 

@@ -75,7 +75,7 @@ class Keeper:
             tasks.create_task(self._renew_again_and_again())
             tasks.create_task(self._close_again_and_again())
 
-    async def round(self) -> None:
+    async def run_round(self) -> None:
         """Renew every allowance; where a gate is still open, close it first."""
         await self.renew()
         if self._refused:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
+from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
 from weir.model.ids import new_id
@@ -17,7 +18,7 @@ from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
-from weir.operations.model import Claimed, OperationStatus, SettledOperation
+from weir.operations.model import PACE_S, Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 
 ChainRecorder = Callable[[QueueRef, str, str], None]
@@ -36,9 +37,6 @@ LONGEST_REST_S = 0.5
 """The pause never grows beyond this. An operation that this process queues ends the pause at once."""
 TROUBLE_S = 0.5
 """Pause after PostgreSQL or Redis failed."""
-PACE_S = 0.02
-"""Pause between two small rounds under pressure. A round costs about the same for one operation as for
-fifty, so waiting makes the rounds fuller and leaves more time for requests that are executed directly."""
 SMALL_ROUND = 100
 """Operations of one round under pressure."""
 
@@ -82,7 +80,7 @@ class Processor:
             # Before the look: an operation that is queued during the look must end the pause after it.
             self._woken.clear()
             try:
-                busy = await self.round()
+                busy = await self.run_round()
             except WeirError as error:
                 log.warning("the operation queue is not drained for now", error=str(error))
                 await asyncio.sleep(TROUBLE_S)
@@ -103,7 +101,7 @@ class Processor:
         except TimeoutError:
             return False
 
-    async def round(self) -> int:
+    async def run_round(self) -> int:
         """Claim and run once; return how many operations were finished."""
         started = self._left_behind_at or time.perf_counter()
         self._left_behind_at = None
@@ -120,7 +118,7 @@ class Processor:
         await self._open([operation for operation in claimed if operation.id in finished])
         ended, room = time.perf_counter(), self._room(claimed)
         self._left_behind_at = ended if len(claimed) >= room else None
-        self._meter.round(
+        self._meter.note_round(
             operations=len(finished),
             room=room,
             took_s=ended - started,
@@ -165,7 +163,7 @@ class Processor:
 
     async def _open(self, finished: list[Claimed]) -> None:
         """Let direct enqueues through again where nothing is queued any more."""
-        for queue, gates in _gates(c for c in finished if c.type == "PUSH").items():
+        for queue, gates in _gates(c for c in finished if c.type == OperationType.PUSH).items():
             await self._broker.open_gates(queue, gates)
 
 

@@ -43,9 +43,8 @@ ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
 RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 
 -- name: depth
--- How many operations are not finished, and how many partitions they stand in.
-SELECT coalesce(sum(pending), 0)::bigint AS depth, count(*) AS partitions
-FROM weir.operation_lanes WHERE pending > 0;
+-- How many operations are not finished.
+SELECT coalesce(sum(pending), 0)::bigint AS depth FROM weir.operation_lanes WHERE pending > 0;
 
 -- name: claim_operations
 -- Claim the oldest operations of partitions that nobody runs: free ones, and stuck ones past their time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weir.admission.kinds import OperationType
+from weir.admission.kinds import PRIORITIES, OperationType
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names
@@ -109,7 +109,7 @@ class OperationStore:
         rows = await self._database.fetch(QUERIES["unfinished_by_type"])
         failed = await self._database.fetch_one(QUERIES["count_failed"])
         return OperationGauges(
-            unfinished={**dict.fromkeys(_QUEUEABLE, 0), **{row["type"]: row["count"] for row in rows}},
+            unfinished={**dict.fromkeys(PRIORITIES, 0), **{row["type"]: row["count"] for row in rows}},
             oldest_age_ms=max((row["oldest_age_ms"] for row in rows), default=0),
             failed=int(failed["count"]) if failed else 0,
         )
@@ -125,7 +125,7 @@ class OperationStore:
             raise Conflict(
                 f"the operation `{operation_id}` is {found['status']}; only a pending one can be cancelled"
             )
-        if row["type"] == "PUSH":
+        if row["type"] == OperationType.PUSH:
             await self._let_go(environment, row, OperationId(operation_id))
         return await self.read(environment, operation_id)
 
@@ -137,7 +137,7 @@ class OperationStore:
                 f"the operation `{found['id']}` is {found['status']}; only a failed one can be retried"
             )
         gate = Gated(key=found["partition"], operation=found["id"], messages=found["messages"])
-        if found["type"] == "PUSH":
+        if found["type"] == OperationType.PUSH:
             await self._broker.close_gates(environment.queue(found["queue"]), [gate])
         row = await self._database.fetch_one(
             QUERIES["retry_operation"], id=found["id"], **scope_names(environment)
@@ -153,11 +153,6 @@ class OperationStore:
             await self._broker.open_gates(environment.queue(row["queue"]), [gate])
         except BrokerUnavailable:
             return
-
-
-_QUEUEABLE = tuple(
-    kind.value for kind in (OperationType.PUSH, OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
-)
 
 
 def _page(rows: list[Row], limit: int) -> Page:

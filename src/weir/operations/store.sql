@@ -1,19 +1,18 @@
+-- part: OPERATION
+id, position, type, status, priority, queue, partition, messages, size_bytes, created_ms, started_ms, finished_ms,
+    claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
+    coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
+
 -- name: read_operation
 -- One operation of an environment.
-SELECT id, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms, started_ms,
-    finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
-    coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
-FROM weir.operations
-WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s
-  AND environment = %(environment)s;
+SELECT $OPERATION
+FROM weir.operations WHERE id = %(id)s AND $ENVIRONMENT;
 
 -- name: list_operations
 -- Operations of an environment, newest first, from a position downwards.
-SELECT id, position, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms,
-    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
-    coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
+SELECT $OPERATION
 FROM weir.operations
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+WHERE $ENVIRONMENT
   AND (%(status)s::text IS NULL OR status = %(status)s)
   AND (%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(before)s::bigint IS NULL OR position < %(before)s)
@@ -21,11 +20,9 @@ ORDER BY position DESC LIMIT %(limit)s;
 
 -- name: list_unfinished_pushes
 -- The pushes that wait for one queue, newest first, from a position downwards.
-SELECT id, position, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms,
-    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
-    weir.clock_ms() - created_ms AS latency_ms
+SELECT $OPERATION
 FROM weir.operations
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+WHERE $ENVIRONMENT
   AND queue = %(queue)s AND type = 'PUSH' AND status IN ('pending', 'processing')
   AND (%(before)s::bigint IS NULL OR position < %(before)s)
 ORDER BY position DESC LIMIT %(limit)s;
@@ -34,7 +31,7 @@ ORDER BY position DESC LIMIT %(limit)s;
 -- How many messages wait in operations for one queue.
 SELECT coalesce(sum(messages), 0)::bigint AS count
 FROM weir.operations
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+WHERE $ENVIRONMENT
   AND queue = %(queue)s AND type = 'PUSH' AND status IN ('pending', 'processing');
 
 -- name: operation_stats
@@ -42,7 +39,7 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 SELECT type, priority, status, count(*) AS count, min(created_ms) AS oldest_ms, max(created_ms) AS newest_ms,
     avg(coalesce(finished_ms, weir.clock_ms()) - created_ms)::double precision AS avg_latency_ms
 FROM weir.operations
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+WHERE $ENVIRONMENT
   AND (finished_ms IS NULL OR finished_ms > weir.clock_ms() - 300000)
 GROUP BY type, priority, status
 ORDER BY priority, type, status;
@@ -53,7 +50,7 @@ SELECT queue, partition, count(*) AS operations, sum(messages)::bigint AS messag
     weir.clock_ms() - min(created_ms) AS oldest_age_ms,
     (array_agg(error ORDER BY position))[1] AS last_error, max(last_error_ms) AS last_error_at_ms
 FROM weir.operations
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+WHERE $ENVIRONMENT
   AND status IN ('pending', 'processing') AND type = 'PUSH'
 GROUP BY queue, partition
 ORDER BY operations DESC, min(position)

@@ -84,7 +84,7 @@ class Scheduler:
         while True:
             self._woken.clear()
             try:
-                pause_s = 0.0 if await self.round() == BATCH else await self._pause_s()
+                pause_s = 0.0 if await self.run_round() == BATCH else await self._pause_s()
             except WeirError as error:
                 log.warning("schedules wait", error=str(error))
                 pause_s = LOOK_EVERY_S
@@ -95,7 +95,7 @@ class Scheduler:
         """Look at once: a schedule was changed, or a run was asked for."""
         self._woken.set()
 
-    async def round(self) -> int:
+    async def run_round(self) -> int:
         """Push the ticks that are due now, of at most `BATCH` schedules; returns the number of schedules."""
         self._away = None
         async with self._database.transaction(idle_s=FROZEN_S) as connection:

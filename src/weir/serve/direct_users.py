@@ -31,12 +31,12 @@ class DirectUserKeeper:
     async def run(self) -> None:
         while True:
             try:
-                await self.round()
+                await self.run_round()
             except WeirError as error:
                 log.warning("the users for direct mode are not kept for now", error=str(error))
             await asyncio.sleep(EVERY_S)
 
-    async def round(self) -> None:
+    async def run_round(self) -> None:
         """Look at every token for direct mode."""
         now_ms = self._clock.now_ms()
         for token in await self._tokens.direct():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from weir.broker.broker import Broker
+from weir.broker.broker import HEARTBEAT_MS, Broker
 
 SWEEP_S = 0.5
-HEARTBEAT_S = 5.0
 
 
 class Sweeper:
@@ -34,7 +33,7 @@ class Sweeper:
 class Heart:
     """Emits an event for each queue that nobody touches, so that charts show it as stuck and not as gone."""
 
-    def __init__(self, broker: Broker, *, every_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, broker: Broker, *, every_s: float = HEARTBEAT_MS / 1_000) -> None:
         self._broker = broker
         self._every_s = every_s
 

@@ -17,8 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import CallAnswer, Entry, ForOperations, Gated, GateRule, Shard, Source, Swept
-from weir.errors import Conflict, NotFound
+from weir.broker.broker import (
+    HEARTBEAT_MS,
+    CallAnswer,
+    Entry,
+    ForOperations,
+    Gated,
+    GateRule,
+    Shard,
+    Source,
+    Swept,
+)
+from weir.broker.layout import MAX_SHARE, MAX_VISITS
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, NamedCall, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
@@ -48,9 +58,6 @@ from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
 from weir.testing.memory_waits import EnvironmentLogs
 
-HEARTBEAT_MS = 5_000
-MAX_SHARE = 16
-MAX_VISITS = 64
 _T = TypeVar("_T", LeaseRef, Failure)
 _Serve = Callable[[QueueModel, int], list[Delivery]]
 _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
@@ -100,9 +107,7 @@ class MemoryBroker(MemoryMessages):
             self._queues[queue] = QueueModel(queue, spec)
             self._queues[queue].odometers.update(self._retired.pop(queue, {}))
         elif model.entries and model.spec.ordering is not spec.ordering:
-            raise Conflict(
-                f"the queue `{queue.queue}` holds messages, so its ordering cannot change; drain it first"
-            )
+            raise checks.ordering_kept(queue.queue)
         else:
             model.spec = spec
         self._refresh(self._queues[queue])
@@ -112,9 +117,7 @@ class MemoryBroker(MemoryMessages):
         if model is None:
             return
         if model.entries:
-            raise Conflict(
-                f"the queue `{queue.queue}` still holds {len(model.entries)} messages; drain it first"
-            )
+            raise checks.queue_in_use(queue.queue, len(model.entries))
         self._retired[queue] = self._queues.pop(queue).odometers
         self._turns.leave(queue)
         self._touched.pop(queue, None)
@@ -132,12 +135,12 @@ class MemoryBroker(MemoryMessages):
     async def pause(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = True
-        self._settle_call(model, QueueOperation.PAUSE, MemoryCounts(), always=True)
+        self._finish_call(model, QueueOperation.PAUSE, MemoryCounts(), always=True)
 
     async def resume(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = False
-        self._settle_call(model, QueueOperation.RESUME, MemoryCounts(), always=True)
+        self._finish_call(model, QueueOperation.RESUME, MemoryCounts(), always=True)
 
     # moving messages
 
@@ -160,7 +163,7 @@ class MemoryBroker(MemoryMessages):
                 messages,
                 entry.ids,
                 put=lambda message: model.enqueue(message, now, counts),
-                first_id=lambda message: model.first_id(message, now),
+                original_id=lambda message: model.original_id(message, now),
             )
         else:
             lapsed = call is not None and self._gates.lapsed(shard, now_ms=now)
@@ -177,7 +180,7 @@ class MemoryBroker(MemoryMessages):
             ]
         if call is not None:
             self._gates.remember(shard, call, answers, now_ms=now)
-        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        self._finish_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
     async def dequeue(
@@ -226,7 +229,7 @@ class MemoryBroker(MemoryMessages):
                 counts=counts,
             )
             waits = tuple(delivery.wait_ms for delivery in deliveries)
-            self._settle_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
+            self._finish_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
             return deliveries
 
         if isinstance(source, QueueRef):
@@ -316,7 +319,7 @@ class MemoryBroker(MemoryMessages):
             for at in found:
                 answers[at] = step(model, items[at], now, counts)
             if {answers[at] for at in found} & {Settlement.DONE, Settlement.DEAD}:
-                self._settle_call(model, operation, counts, always=True)
+                self._finish_call(model, operation, counts, always=True)
         return answers
 
     # upkeep
@@ -334,9 +337,9 @@ class MemoryBroker(MemoryMessages):
     def _tend(self, model: QueueModel) -> tuple[MemoryCounts, MemoryCounts]:
         lapses, expiries, now = MemoryCounts(), MemoryCounts(), self._clock.now_ms()
         model.bring_back(now, lapses)
-        self._settle_call(model, QueueOperation.LAPSE, lapses)
+        self._finish_call(model, QueueOperation.LAPSE, lapses)
         model.expire(now, expiries)
-        self._settle_call(model, QueueOperation.EXPIRE, expiries)
+        self._finish_call(model, QueueOperation.EXPIRE, expiries)
         return lapses, expiries
 
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
@@ -344,7 +347,7 @@ class MemoryBroker(MemoryMessages):
         old = self._clock.now_ms() - HEARTBEAT_MS
         quiet = [m for m in self._models(Shard(shard)) if m.entries and self._touched.get(m.ref, 0) <= old]
         for model in quiet[:limit]:
-            self._settle_call(model, QueueOperation.HEARTBEAT, MemoryCounts(), always=True)
+            self._finish_call(model, QueueOperation.HEARTBEAT, MemoryCounts(), always=True)
         return len(quiet[:limit])
 
     async def state(self, queue: QueueRef) -> QueueState:
@@ -370,7 +373,7 @@ class MemoryBroker(MemoryMessages):
         answers, refused = self._gates.close(queue, gates, room=room, now_ms=self._clock.now_ms())
         for _ in range(refused):
             model.count(counts, "refused")
-        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        self._finish_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
@@ -419,7 +422,7 @@ class MemoryBroker(MemoryMessages):
         try:
             return self._queues[queue]
         except KeyError:
-            raise NotFound(f"there is no queue `{queue.queue}` here; define it first") from None
+            raise checks.queue_unknown(queue.queue) from None
 
     def _models(self, source: Source) -> list[QueueModel]:
         if isinstance(source, QueueRef):
@@ -467,7 +470,7 @@ class MemoryBroker(MemoryMessages):
         self.lives += [one.life for one in taken]
         self.logged += taken if log_ms is not None else []
 
-    def _settle_call(
+    def _finish_call(
         self,
         model: QueueModel,
         operation: QueueOperation,

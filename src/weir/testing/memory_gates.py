@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weir.broker import checks
 from weir.broker.broker import CallAnswer, Gated
-from weir.errors import BrokerUnavailable
 from weir.model.ids import MessageId, NamedCall
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
@@ -112,17 +112,19 @@ class MemoryGates:
             return None
         if known.id != call.id:
             if _is_earlier(call, known.id):
-                raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
+                raise checks.call_given_up()
             return None
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
         return [
-            Enqueued(outcome=answer.outcome, message_id=answer.first_id or message.id)
+            Enqueued(outcome=answer.outcome, message_id=answer.original_id or message.id)
             for message, answer in zip(messages, answers, strict=True)
         ]
 
     def remember(self, shard: int, call: NamedCall, answers: Sequence[Enqueued], *, now_ms: int) -> None:
         noted = [
-            CallAnswer(outcome=one.outcome, first_id=one.message_id if one.outcome in _NAME_ANOTHER else None)
+            CallAnswer(
+                outcome=one.outcome, original_id=one.message_id if one.outcome in _NAME_ANOTHER else None
+            )
             for one in answers
         ]
         self._calls[shard, call.slot] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
@@ -131,7 +133,8 @@ class MemoryGates:
         known = self._calls.get((shard, call.slot))
         if known is not None and known.id == call.id:
             return known.answers
-        self.remember(shard, call, [], now_ms=now_ms)
+        if known is None or not _is_earlier(call, known.id):
+            self.remember(shard, call, [], now_ms=now_ms)
         return []
 
     def idle_calls(self, shard: int, *, before_ms: int) -> list[str]:
@@ -152,7 +155,7 @@ class MemoryGates:
         operations: Sequence[str],
         *,
         put: Put,
-        first_id: Callable[[NewMessage], MessageId],
+        original_id: Callable[[NewMessage], MessageId],
     ) -> list[Enqueued]:
         """Put in the messages that each operation has not put in yet, until there is no room."""
         answers: list[Enqueued] = []
@@ -164,7 +167,7 @@ class MemoryGates:
             if operation not in held:
                 answers.append(Enqueued(outcome=Enqueue.GATED, message_id=message.id))
             elif seen[operation] <= held[operation].put:
-                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=first_id(message)))
+                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=original_id(message)))
             elif operation in stopped:
                 answers.append(Enqueued(outcome=Enqueue.FULL, message_id=message.id))
             else:

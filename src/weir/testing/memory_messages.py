@@ -50,7 +50,7 @@ class MemoryMessages:
     _outboxes: list[dict[MessageId, DeadMessage]]
     _model: Callable[[QueueRef], QueueModel]
     _shard: Callable[[EnvironmentRef], int]
-    _settle_call: Callable[..., None]
+    _finish_call: Callable[..., None]
     _members: defaultdict[tuple[EnvironmentRef, str], set[int]]
     _kept: defaultdict[tuple[EnvironmentRef, MessageId], tuple[int, Kept | None]]
 
@@ -252,7 +252,7 @@ class MemoryMessages:
         for message_id, answer in zip(message_ids, answers, strict=True):
             if answer is Touched.DONE or answer is Touched.REVOKED:
                 self._keep(queue.scope, message_id, Kept(kind=KeptKind.CANCELLED))
-        self._settle_call(model, QueueOperation.CANCEL, counts)
+        self._finish_call(model, QueueOperation.CANCEL, counts)
         return answers
 
     def _touch(
@@ -267,7 +267,7 @@ class MemoryMessages:
         model.moved = False
         answers = [step(model, message_id, now) for message_id in message_ids]
         if model.moved:
-            self._settle_call(model, operation, MemoryCounts(), always=True)
+            self._finish_call(model, operation, MemoryCounts(), always=True)
         return answers
 
 

@@ -185,7 +185,7 @@ class QueueModel:
         self.count(counts, "enqueued")
         return Enqueued(outcome=Enqueue.ACCEPTED, message_id=message.id)
 
-    def first_id(self, message: NewMessage, now: int) -> MessageId:
+    def original_id(self, message: NewMessage, now: int) -> MessageId:
         """The id of the first message with its idempotency key; its own if none is known."""
         first = self._first_with_key(message, now)
         return message.id if first is None else first.message_id

@@ -8,6 +8,7 @@
 --- include "call"
 --- include "clock"
 --- include "keys"
+--- include "void_grant"
 --- include "recorded"
 --- include "record"
 --- include "load_queue"
@@ -16,7 +17,6 @@
 --- include "gate_time"
 --- include "tally"
 --- include "finish"
-local VOID = 4294967295
 local ident, within_room = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1] == '1'
 local before = recorded()
 if before == 'stale' then return {'stale'} end
@@ -31,7 +31,7 @@ for at = FIRST_ARGUMENT + 2, #ARGV, 3 do
   local gate = gate_key(q.key, partition)
   local _, granted = gate_state(gate, operation)
   if redis.call('ZSCORE', shard_key.voided, operation) then
-    granted = VOID
+    granted = VOID_GRANT
   elseif not granted then
     granted = math.max(0, math.min(wanted, room))
     refused = refused + wanted - granted

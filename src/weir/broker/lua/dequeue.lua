@@ -8,6 +8,7 @@
 --- include "call"
 --- include "clock"
 --- include "keys"
+--- include "turns"
 --- include "recorded"
 --- include "record"
 --- include "allow_draining"
@@ -45,7 +46,7 @@ local reply, handed = {'ok', -1, now, 0}, {count = 0}
 local function serve_one(q, share)
   return serve(q, now, share, lease_ms, token, consumer, reply, handed)
 end
-local visits = {left = 64}
+local visits = {left = MAX_VISITS}
 if queue then
   advance(queue, now)
   queue.asked_at, queue.saved = now, false
@@ -60,7 +61,7 @@ else
   while got < limit and visits.left > 0 do
     local environment = redis.call('ZRANGE', shard_key.active, 0, 0)[1]
     if not environment then break end
-    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', shard_key.active), 16))
+    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', shard_key.active), MAX_SHARE))
     got = got + serve_environment(environment, now, share, visits, serve_one)
     rotate(shard_key.active, environment)
     visits.left = visits.left - 1

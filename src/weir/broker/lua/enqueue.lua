@@ -33,10 +33,10 @@ for at = first, #ARGV, stride do
   ids[#ids + 1] = #head == 16 and head or string.sub(head, 1, 16)
 end
 if mode == NAMED_CALL then
-  local known, firsts, late = named_call(slot, call_id)
+  local known, originals, late = named_call(slot, call_id)
   if late then return {'stale'} end
   -- A call that was settled before it arrived is void: it has no letters, and none of its messages enters.
-  if known then return {'ok', known == '' and string.rep(GATED, #ids) or known .. firsts} end
+  if known then return {'ok', known == '' and string.rep(GATED, #ids) or known .. originals} end
 end
 local q = load_queue(ident)
 if not q then return {'unknown'} end

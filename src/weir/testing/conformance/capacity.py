@@ -152,8 +152,8 @@ class CapacityPromises(Promises):
         told = await broker.enqueue(queue, batch, entry=call)
         assert await broker.settle_call(queue, call) == [
             CallAnswer(outcome=Enqueue.ACCEPTED),
-            CallAnswer(outcome=Enqueue.DUPLICATE, first_id=first.id),
-            CallAnswer(outcome=Enqueue.KEY_REUSED, first_id=first.id),
+            CallAnswer(outcome=Enqueue.DUPLICATE, original_id=first.id),
+            CallAnswer(outcome=Enqueue.KEY_REUSED, original_id=first.id),
         ]
         assert await broker.enqueue(queue, batch, entry=call) == told
 
@@ -201,4 +201,14 @@ class CapacityPromises(Promises):
         with pytest.raises(BrokerUnavailable):
             await broker.enqueue(queue, [sent], entry=late)
         assert (await broker.state(queue)).odometers["enqueued"] == 2
+        assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
+
+    async def test_settling_a_call_leaves_the_next_of_its_slot_as_it_is(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        late = NamedCall(slot=new_id(), id="9")
+        following = replace(late, id="10")
+        await broker.enqueue(queue, [message("a")], entry=following)
+        assert await broker.settle_call(queue, late) == []
         assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]

@@ -1,4 +1,5 @@
 --- include "keys"
+--- include "turns"
 --- include "load_queue"
 --- include "note_ask"
 --- include "serve"
@@ -16,7 +17,7 @@ local function serve_environment(environment, now, limit, visits, serve_one)
     local full = totals[1] and tonumber(totals[2] or 0) >= tonumber(totals[1])
     if full or not ident then break end
     visits.left = visits.left - 1
-    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', rotation), 16))
+    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', rotation), MAX_SHARE))
     rotate(rotation, ident)
     local q = load_queue(ident)
     if q then
