@@ -23,9 +23,7 @@ POLICY = AlertPolicy(window_ms=5 * MINUTE, cooldown_ms=15 * MINUTE, auto_resolve
 T0 = 1_000_000_000
 
 
-def drive(
-    levels: list[Level], *, policy: AlertPolicy = POLICY, every_ms: int = 30_000
-) -> list[tuple[int, Transition]]:
+def drive(levels: list[Level], *, policy: AlertPolicy = POLICY) -> list[tuple[int, Transition]]:
     """What happens when these levels are seen one after another."""
     memory, seen = Memory(), []
     for number, level in enumerate(levels):
