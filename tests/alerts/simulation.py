@@ -194,7 +194,7 @@ class Simulation:
         self.evaluator = self.start("first")
         self.asleep: list[tuple[int, int]] = []
 
-    def start(self, holder: str) -> Evaluator:
+    def start(self, holder: str, *, every: int = 30 * SECOND) -> Evaluator:
         return Evaluator(
             database=self.database,
             warehouse=self.warehouse,
@@ -202,6 +202,7 @@ class Simulation:
             lifetimes=NoLifetimes(),
             lease=EvaluatorLease(self.database, holder=holder),
             clock=self.clock,
+            interval_ms=every,
         )
 
     async def run(self, until: int, *, every: int = 30 * SECOND) -> None:

@@ -148,6 +148,18 @@ async def test_a_figure_over_the_window_fires_at_once_and_resolves_after_a_calm_
     assert 23 * 60 + 5 * 60 <= resolved <= 23 * 60 + 5 * 60 + 60
 
 
+async def test_an_alert_resolves_also_if_rules_are_evaluated_rarely(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    story = Story(depth={}, error_rate={"q": between(10 * MINUTE, 20 * MINUTE, high=0.5, low=0.0)})
+    simulation = Simulation(database, environment, story)
+    simulation.evaluator = simulation.start("first", every=2 * MINUTE)
+    await add_rule(database, environment, metric="error_rate", threshold=0.2)
+    await simulation.run(60 * MINUTE, every=2 * MINUTE)
+    ((_, _, resolved),) = await simulation.episodes()
+    assert resolved is not None
+
+
 async def test_every_queue_of_an_environment_has_its_own_alert_and_one_notification_tells_of_all(
     database: Database, environment: EnvironmentRef
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from email import message_from_bytes
@@ -277,6 +278,18 @@ async def test_an_apprise_service_that_fails_is_tried_again(post: Post) -> None:
     assert [one["verdict"] for one in entry["deliveries"]] == ["retry", "delivered"]
 
 
+@lenient
+async def test_an_apprise_service_that_hangs_is_cut_off(post: Post) -> None:
+    async with receiving(hang=True) as receiver:
+        # Apprise itself waits for as long as the URL says.
+        url = f"json://127.0.0.1:{receiver.port}/?rto=30"
+        await post.say(await post.channel("apprise", url=url))
+        await post.carry(1)
+    (delivery,) = (await post.log())["deliveries"]
+    assert delivery["verdict"] == "retry"
+    assert delivery["duration_ms"] < 5_000
+
+
 async def test_apprise_is_refused_unless_the_operator_allows_it(post: Post) -> None:
     post.sender._allow_apprise = False
     async with receiving() as receiver:
@@ -292,11 +305,21 @@ class Mailbox:
     def __init__(self) -> None:
         self.mails: list[bytes] = []
         self.answer = "250 OK"
+        self.hangs_at = ""
 
     async def handle_DATA(self, server: object, session: object, envelope: object) -> str:
+        await self._hang_at("DATA")
         if self.answer.startswith("250"):
             self.mails.append(envelope.content)
         return self.answer
+
+    async def handle_QUIT(self, server: object, session: object, envelope: object) -> str:
+        await self._hang_at("QUIT")
+        return "221 Bye"
+
+    async def _hang_at(self, command: str) -> None:
+        if self.hangs_at == command:
+            await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -359,6 +382,25 @@ async def test_a_mail_server_that_is_down_is_tried_again(post: Post) -> None:
     await post.say(await post.channel("email", **mail_config(9)))
     await post.carry(1)
     assert (await post.log())["deliveries"][0]["verdict"] == "retry"
+
+
+async def test_a_mail_server_that_hangs_is_cut_off(post: Post, mailbox: Mailbox, mail_port: int) -> None:
+    mailbox.hangs_at = "DATA"
+    await post.say(await post.channel("email", **mail_config(mail_port)))
+    await post.carry(1)
+    (delivery,) = (await post.log())["deliveries"]
+    assert delivery["verdict"] == "retry"
+    assert delivery["duration_ms"] < 5_000
+
+
+async def test_a_mail_that_was_accepted_is_not_sent_again_because_the_server_does_not_say_goodbye(
+    post: Post, mailbox: Mailbox, mail_port: int
+) -> None:
+    mailbox.hangs_at = "QUIT"
+    post.sender._timeout_ms = 5_000
+    await post.say(await post.channel("email", **mail_config(mail_port)))
+    await post.carry(1)
+    assert ((await post.log())["state"], len(mailbox.mails)) == ("delivered", 1)
 
 
 def document(name: str) -> dict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,13 +19,11 @@ from weir.alerts.machine import (
 )
 
 MINUTE = 60_000
-POLICY = AlertPolicy(window_ms=5 * MINUTE, cooldown_ms=15 * MINUTE, auto_resolve=True)
+POLICY = AlertPolicy(window_ms=5 * MINUTE, cooldown_ms=15 * MINUTE, auto_resolve=True, continuity_ms=90_000)
 T0 = 1_000_000_000
 
 
-def drive(
-    levels: list[Level], *, policy: AlertPolicy = POLICY, every_ms: int = 30_000
-) -> list[tuple[int, Transition]]:
+def drive(levels: list[Level], *, policy: AlertPolicy = POLICY) -> list[tuple[int, Transition]]:
     """What happens when these levels are seen one after another."""
     memory, seen = Memory(), []
     for number, level in enumerate(levels):
@@ -80,7 +80,7 @@ def test_a_cooldown_holds_the_next_alert_back_and_does_not_lose_it() -> None:
 
 
 def test_without_auto_resolve_it_stays() -> None:
-    policy = AlertPolicy(window_ms=MINUTE, cooldown_ms=0, auto_resolve=False)
+    policy = replace(POLICY, auto_resolve=False)
     assert drive([Level.BREACH, *[Level.CLEAR] * 100], policy=policy) == [(0, Transition.FIRED)]
 
 

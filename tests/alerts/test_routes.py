@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -321,6 +322,17 @@ async def test_rules_follow_the_applied_spec_and_leave_those_of_the_api_alone(
     after = await apply(replace(first, threshold=9))
     assert set(after) == {"by hand", "a"}
     assert (after["a"].id, after["a"].draft.threshold) == (before["a"].id, 9)
+
+
+async def test_rules_are_listed_while_a_spec_is_applied(
+    database: Database, environment: EnvironmentRef, admin: Caller
+) -> None:
+    alert = AlertSpec(name="a", metric="backlog", operator=">", threshold=5)
+    await admin("POST", "/alert-rules", {**RULE, "name": "by hand"})
+    async with database.transaction() as connection, asyncio.timeout(5):
+        await sync_from_spec(connection, environment, [alert], now_ms=1)
+        found = (await admin("GET", "/alert-rules")).json()["items"]
+    assert [rule["name"] for rule in found] == ["by hand"]
 
 
 async def test_an_apprise_channel_is_refused_while_apprise_is_not_allowed(admin: Caller) -> None:

@@ -101,7 +101,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(
         where=st.sampled_from(
-            ("weir.deadletters.mover._insert", "weir.deadletters.mover._checkpoint", "drop_dead")
+            ("weir.deadletters.mover._insert", "weir.deadletters.mover._save_batch", "drop_dead")
         )
     )
     def mover_is_killed(self, where: str) -> None:

@@ -16,8 +16,7 @@ from weir.ingress.receive import Receiver
 from weir.model.limits import MAX_PAYLOAD_BYTES
 from weir.model.message import check_messages
 from weir.model.names import EnvironmentRef
-from weir.spec.build_webhooks import MAX_BODY_BYTES
-from weir.spec.ir import WebhookSpec
+from weir.spec.ir import MAX_WEBHOOK_BODY_BYTES, WebhookSpec
 from weir.spec.snapshot import Hook
 
 PLACE = EnvironmentRef(organization="o", project="p", environment="e")
@@ -78,4 +77,4 @@ def test_a_plain_request_is_one_message() -> None:
 
 
 def test_no_webhook_takes_more_than_a_message_holds() -> None:
-    assert MAX_BODY_BYTES <= MAX_PAYLOAD_BYTES
+    assert MAX_WEBHOOK_BODY_BYTES <= MAX_PAYLOAD_BYTES

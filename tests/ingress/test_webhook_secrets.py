@@ -19,8 +19,7 @@ from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
 from weir.ingress.webhook_secrets import WARN_EVERY_S, WebhookSecrets, can_verify
 from weir.model.names import EnvironmentRef
-from weir.spec.build_webhooks import MAX_BODY_BYTES
-from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
+from weir.spec.ir import MAX_WEBHOOK_BODY_BYTES, SignatureScheme, Verification, WebhookSpec
 from weir.spec.snapshot import Hook
 from weir.stores.checkup import inspect_webhooks
 
@@ -75,7 +74,7 @@ async def test_a_limit_of_its_own_does_not_tell_that_a_webhook_exists(house: Hou
     for path in ("Tight", long):
         assert (await house.hook(path, body)).json()["code"] == "too_large", path
     large = [
-        await house.client.post(f"/hook/{name}", content=b"x" * (MAX_BODY_BYTES + 1))
+        await house.client.post(f"/hook/{name}", content=b"x" * (MAX_WEBHOOK_BODY_BYTES + 1))
         for name in ("Signed", "Nowhere")
     ]
     assert [answer.status_code for answer in large] == [413, 413]
@@ -101,7 +100,7 @@ def cost_ms(receiver: Receiver, asked: Hook | None, headers: dict[str, str], bod
 def test_refusing_takes_as_long_whether_a_webhook_exists_has_a_secret_or_was_given_a_signature() -> None:
     secrets = {"SET": "a secret"}
     receiver = Receiver(None, None, secrets=secrets.get)  # type: ignore[arg-type]
-    body = b"x" * 8 * MAX_BODY_BYTES
+    body = b"x" * 8 * MAX_WEBHOOK_BODY_BYTES
     wrong = {"x-sig": "00" * 32}
     known = cost_ms(receiver, hook(SignatureScheme.HMAC), wrong, body)
     others = {

@@ -193,8 +193,8 @@ async def test_a_queue_that_is_gone_fails_its_ticks_and_not_those_of_others(worl
     assert len(await world.take(kept)) == 1
 
 
-async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: World) -> None:
-    queue = await world.define()
+async def _tick_while_cut(world: World) -> tuple[Linked, OperationService]:
+    """Let a schedule tick while the broker does not answer, so that its push becomes an operation."""
     assert isinstance(world.broker, MemoryBroker)
     linked = Linked(world.broker)
     service = OperationService(
@@ -208,6 +208,12 @@ async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: Wo
     linked.link = Link.CUT
     world.clock.advance(60_000)
     await scheduler.run_round()
+    return linked, service
+
+
+async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: World) -> None:
+    queue = await world.define()
+    linked, service = await _tick_while_cut(world)
     [run] = await world.runs()
     assert (run.outcome.value, run.ended) == ("pushed", None)
     assert run.operation_id is not None
@@ -320,19 +326,7 @@ async def test_an_expired_message_shows_as_dead_in_its_run(world: World) -> None
 
 async def test_a_run_whose_operation_is_cancelled_shows_as_cancelled(world: World) -> None:
     await world.define()
-    await world.create(every_ms=60_000)
-    assert isinstance(world.broker, MemoryBroker)
-    linked = Linked(world.broker)
-    service = OperationService(
-        database=world.database,
-        broker=linked,
-        admission=Admission(),
-        allowance_ms=40,  # type: ignore[arg-type]
-    )
-    scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
-    linked.link = Link.CUT
-    world.clock.advance(60_000)
-    await scheduler.run_round()
+    await _tick_while_cut(world)
     async with world.database.connection() as connection:
         await connection.execute("UPDATE weir.operations SET status = 'cancelled'")
     assert [run.ended for run in await world.runs()] == ["cancelled"]

@@ -1,9 +1,9 @@
 -- name: recent_errors
--- The errors that messages of these queues died of lately, the most frequent first; heat halves every hour.
-SELECT c.queue, g.sample_error, g.last_seen_ms,
-       g.heat * 0.5 ^ (least(greatest(%(now_ms)s - g.last_seen_ms, 0), 720000000) / 3600000.0) AS heat
+-- The errors that messages of these queues died of lately, the most frequent first.
+SELECT c.queue, g.sample_error, g.last_seen_ms, $HEAT_LEFT AS heat
 FROM weir.dead_letter_groups AS g
 JOIN weir.consumers AS c USING (consumer_key)
+CROSS JOIN (SELECT %(now_ms)s::bigint AS last_ms) AS at
 WHERE c.organization = %(organization)s AND c.project = %(project)s AND c.environment = %(environment)s
   AND c.queue = ANY(%(queues)s::text[]) AND g.last_seen_ms >= %(since_ms)s
 ORDER BY heat DESC

@@ -53,10 +53,13 @@ class AlertChange:
         )
 
 
-def policy_of(rule: AlertRule) -> AlertPolicy:
+def policy_of(rule: AlertRule, *, continuity_ms: int) -> AlertPolicy:
     draft = rule.draft
     return AlertPolicy(
-        window_ms=draft.window_ms, cooldown_ms=draft.cooldown_ms, auto_resolve=draft.auto_resolve
+        window_ms=draft.window_ms,
+        cooldown_ms=draft.cooldown_ms,
+        auto_resolve=draft.auto_resolve,
+        continuity_ms=continuity_ms,
     )
 
 
@@ -66,6 +69,7 @@ def evaluate(
     measured: Measured,
     *,
     live: Mapping[QueueRef, Mapping[Metric, float]],
+    continuity_ms: int,
 ) -> Iterator[AlertChange]:
     """Every change of one evaluation. A rule without a memory and without a measurement yields none.
 
@@ -75,9 +79,9 @@ def evaluate(
     for rule_id, name in memories:
         remembered.setdefault(rule_id, []).append(name)
     for rule in rules:
-        trust = measured.trust(rule)
+        trust, policy = measured.trust(rule), policy_of(rule, continuity_ms=continuity_ms)
         for queue in _subjects(rule, measured, remembered.get(rule.id, ())):
-            change = _change(rule, queue, memories, measured, live, trust=trust)
+            change = _change(rule, queue, memories, measured, live, trust=trust, policy=policy)
             if change.before is not None or not change.forget:
                 yield change
 
@@ -99,9 +103,9 @@ def _change(
     live: Mapping[QueueRef, Mapping[Metric, float]],
     *,
     trust: Trustworthiness,
+    policy: AlertPolicy,
 ) -> AlertChange:
     before = memories.get((rule.id, queue.queue if queue else ""))
-    policy = policy_of(rule)
     if trust.stale:
         observation = Observation(level=Level.UNKNOWN)
     else:

@@ -245,7 +245,6 @@ def _alert_row(alert: Alert) -> dict[str, Any]:
         "value": alert.value,
         "cause": alert.cause,
         "verdict": Jsonb(dict(alert.verdict)),
-        "notified": False,
         **scope_names(alert.environment),
     }
 

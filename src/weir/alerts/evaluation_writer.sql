@@ -39,7 +39,7 @@ INSERT INTO weir.alerts (
 )
 VALUES (
     %(id)s, %(rule_id)s, %(organization)s, %(project)s, %(environment)s, %(rule)s, %(queue)s, 'firing',
-    %(fired_at_ms)s, %(value)s, %(value)s, %(cause)s, %(verdict)s, %(notified)s
+    %(fired_at_ms)s, %(value)s, %(value)s, %(cause)s, %(verdict)s, false
 );
 
 -- name: open_alerts

@@ -13,7 +13,7 @@ from weir.alerts.alert_metrics import Metric, value_words
 from weir.alerts.causes import explain_window
 from weir.alerts.evaluation import AlertChange, Key, StoredMemory, evaluate
 from weir.alerts.evaluation_writer import EvaluationOutcome, EvaluationWriter, load_memories
-from weir.alerts.lease import Deposed, EvaluatorLease, Term
+from weir.alerts.lease import INTERVAL_MS, LASTING_INTERVALS, Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Transition
 from weir.alerts.measure import Lifetimes, Measured, MeasurementSource, measure, measure_nothing, source_of
 from weir.alerts.operation_figures import operation_figures
@@ -31,9 +31,6 @@ from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 
 log = structlog.get_logger("weir.alerts")
-INTERVAL_MS = 30_000
-# The lease outlives two missed evaluations, so that a slow one does not hand it to another process.
-LEASE_INTERVALS = 3
 
 
 class Evaluator:
@@ -57,7 +54,10 @@ class Evaluator:
         self._lifetimes = lifetimes
         self._clock = clock or SystemClock()
         self._interval_ms = interval_ms
-        self._lease = lease or EvaluatorLease(database, ttl_ms=LEASE_INTERVALS * interval_ms)
+        lasting_ms = LASTING_INTERVALS * interval_ms
+        self._lease = lease or EvaluatorLease(database, ttl_ms=lasting_ms)
+        # An evaluation may take longer than a short interval; that alone must not end a calm span.
+        self._continuity_ms = max(lasting_ms, LASTING_INTERVALS * INTERVAL_MS)
         self._rules = AlertRules(database, clock=self._clock)
         self._situations = Situations(warehouse, broker, database, clock=self._clock, workers=workers)
         self._writer = EvaluationWriter(database)
@@ -88,7 +88,7 @@ class Evaluator:
         memories = await load_memories(self._database)
         measured = await self._measure(rules, now_ms=now_ms)
         live = {} if measured.blind else await self._read_live(_silent(rules, memories, measured))
-        changes = list(evaluate(rules, memories, measured, live=live))
+        changes = list(evaluate(rules, memories, measured, live=live, continuity_ms=self._continuity_ms))
         verdicts = await self._explain([one for one in changes if Transition.FIRED in one.transitions])
         took_ms = round((time.monotonic() - started) * 1_000)
         await self._writer.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)

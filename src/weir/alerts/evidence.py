@@ -8,7 +8,7 @@ from typing import Any
 from weir.alerts.situation import Flow, Situation
 from weir.model.wording import amount, duration, number, rate, share
 
-MAX_ERROR_CHARACTERS = 500
+SAMPLE_CHARACTERS = 500
 MAX_ERRORS = 3
 RATES_NOT_KNOWN = "how fast messages arrive and leave is not known"
 """The words of every text that has no rates, because telemetry has not landed."""
@@ -70,8 +70,7 @@ def _workforce(situation: Situation) -> dict[str, Any]:
 
 def errors_of(situation: Situation) -> list[dict[str, Any]]:
     return [
-        {"error": one.sample[:MAX_ERROR_CHARACTERS], "count": one.count}
-        for one in situation.errors[:MAX_ERRORS]
+        {"error": one.sample[:SAMPLE_CHARACTERS], "count": one.count} for one in situation.errors[:MAX_ERRORS]
     ]
 
 

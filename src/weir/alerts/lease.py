@@ -13,10 +13,14 @@ from typing import Any
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.sql import load_queries
 from weir.errors import Conflict
+from weir.model.durations import SECOND_MS
 from weir.model.ids import new_id
 
 SQL = load_queries("weir.alerts", "lease.sql")
 NAME = "evaluator"
+INTERVAL_MS = 30 * SECOND_MS
+# Two evaluations may be missed: a slow one neither hands the lease to another process nor ends a calm span.
+LASTING_INTERVALS = 3
 
 
 class Deposed(Conflict):
@@ -36,7 +40,9 @@ class Term:
 class EvaluatorLease:
     """Takes and releases the lease for one process, which `holder` names."""
 
-    def __init__(self, database: Database, *, holder: str | None = None, ttl_ms: int = 90_000) -> None:
+    def __init__(
+        self, database: Database, *, holder: str | None = None, ttl_ms: int = LASTING_INTERVALS * INTERVAL_MS
+    ) -> None:
         self._database = database
         self._holder = holder or new_id()
         self._ttl_ms = ttl_ms

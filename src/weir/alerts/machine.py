@@ -52,8 +52,8 @@ class AlertPolicy:
     window_ms: int
     cooldown_ms: int
     auto_resolve: bool
-    continuity_ms: int = 90_000
-    """Evaluations further apart than this do not prove calm between them. It is three intervals of 30 s."""
+    continuity_ms: int
+    """Evaluations further apart than this do not prove calm between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

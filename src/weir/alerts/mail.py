@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import time
+from contextlib import closing, suppress
 from email.message import EmailMessage
 
 import aiosmtplib
@@ -16,7 +17,8 @@ from weir.outbound.address_guard import GuardPolicy, Resolver, resolve
 from weir.outbound.addresses import may_reach, refusal
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 
-TIMEOUT_S = 20.0
+# The mail is accepted before QUIT, so a server that does not answer it is not waited for.
+_QUIT_TIMEOUT_S = 1.0
 
 
 async def send_mail(
@@ -26,8 +28,8 @@ async def send_mail(
     text: str,
     message_id: str,
     policy: GuardPolicy,
+    timeout_s: float,
     resolver: Resolver = resolve,
-    timeout_s: float = TIMEOUT_S,
     context: ssl.SSLContext | None = None,
 ) -> DeliveryOutcome:
     """Send one mail. A failure of the server becomes an outcome, not an exception."""
@@ -78,15 +80,19 @@ async def _send(
         use_tls=config["tls"] == Tls.WHOLE,
         start_tls=config["tls"] == Tls.START,
         tls_context=context,
-        timeout=TIMEOUT_S,
+        timeout=None,  # `send_mail` bounds all commands together.
     )
-    async with client:
+    # Not `async with client`: after a timeout it would send QUIT and wait for an answer again.
+    with closing(client):
+        await client.connect()
         if "username" in config:
             await client.login(config["username"], config.get("password", ""))
         refused, _ = await client.send_message(message, sender=config["from"], recipients=list(config["to"]))
         # The others got the mail. A retry sends it to them again, but nobody misses an alert.
         if refused:
             raise aiosmtplib.SMTPException(f"{len(refused)} of the recipients were refused")
+        with suppress(aiosmtplib.SMTPException):
+            await client.quit(timeout=_QUIT_TIMEOUT_S)
 
 
 async def _connect(host: str, port: int, *, policy: GuardPolicy, resolver: Resolver) -> socket.socket:

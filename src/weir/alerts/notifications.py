@@ -13,6 +13,7 @@ from weir.alerts.alert_channels import AlertChannel
 from weir.control.database import Connection, Database, execute
 from weir.control.scopes import scope_names
 from weir.model.ids import new_id
+from weir.spec.ir import DEFAULT_ALERT_WINDOW_MS
 
 # A notification lists this many alerts; of the others it only tells how many there are.
 MAX_ALERTS = 50
@@ -94,7 +95,7 @@ def _document(channel: AlertChannel, *, now_ms: int) -> dict[str, Any]:
             "metric": "backlog",
             "operator": ">",
             "threshold": 0,
-            "window_ms": 300_000,
+            "window_ms": DEFAULT_ALERT_WINDOW_MS,
         },
         "alerts": [
             {

@@ -11,16 +11,15 @@ from types import MappingProxyType
 
 from weir.alerts.alert_metrics import CATALOGUE, About, Metric, condition_words, parse_metric
 from weir.errors import InvalidInput
-from weir.model.durations import MINUTE_MS, SECOND_MS, WEEK_MS
+from weir.model.durations import SECOND_MS, WEEK_MS
 from weir.model.names import EnvironmentRef, check_name
 from weir.model.wording import duration
+from weir.spec.ir import DEFAULT_ALERT_COOLDOWN_MS, DEFAULT_ALERT_WINDOW_MS
 
 # The finest bucket of the warehouse.
 MIN_WINDOW_MS = 5 * SECOND_MS
 MAX_WINDOW_MS = WEEK_MS
 MAX_CHANNELS = 16
-DEFAULT_WINDOW_MS = 5 * MINUTE_MS
-DEFAULT_COOLDOWN_MS = 15 * MINUTE_MS
 
 
 class Operator(StrEnum):
@@ -73,8 +72,8 @@ class RuleDraft:
     """None: every queue of the environment; each has its own alert."""
     clear_threshold: float | None = None
     """Hysteresis: the value counts as clear on the calm side of this; None is the threshold itself."""
-    window_ms: int = DEFAULT_WINDOW_MS
-    cooldown_ms: int = DEFAULT_COOLDOWN_MS
+    window_ms: int = DEFAULT_ALERT_WINDOW_MS
+    cooldown_ms: int = DEFAULT_ALERT_COOLDOWN_MS
     auto_resolve: bool = True
     channels: tuple[str, ...] = ()
     enabled: bool = True
@@ -119,8 +118,8 @@ def draft_of(
     threshold: float,
     queue: str | None = None,
     clear_threshold: float | None = None,
-    window_ms: int = DEFAULT_WINDOW_MS,
-    cooldown_ms: int = DEFAULT_COOLDOWN_MS,
+    window_ms: int = DEFAULT_ALERT_WINDOW_MS,
+    cooldown_ms: int = DEFAULT_ALERT_COOLDOWN_MS,
     auto_resolve: bool = True,
     channels: tuple[str, ...] = (),
     enabled: bool = True,

@@ -61,8 +61,8 @@ class AlertRules:
             return await _find(connection, environment, rule_id)
 
     async def of(self, environment: EnvironmentRef) -> list[AlertRule]:
-        async with self._database.transaction() as connection:
-            return await _list(connection, environment)
+        rows = await self._database.fetch(SQL["list_rules"], **scope_names(environment))
+        return [rule_of(row) for row in rows]
 
     async def list_enabled(self) -> list[AlertRule]:
         """Every enabled rule of every tenant: for the evaluator, not for a request."""
@@ -86,7 +86,7 @@ async def sync_from_spec(
     unless the spec has an alert of the same name: then it becomes a rule of the spec.
     """
     drafts = {alert.name: draft_from_spec(alert) for alert in alerts}
-    known = {rule.draft.name: rule for rule in await _list(connection, environment)}
+    known = {rule.draft.name: rule for rule in await _lock_all(connection, environment)}
     for name, rule in known.items():
         if rule.origin is Origin.SPEC and name not in drafts:
             await _delete(connection, environment, rule.id, now_ms=now_ms)
@@ -153,8 +153,9 @@ def _subject(draft: RuleDraft) -> tuple[Metric, Operator, str | None]:
     return draft.metric, draft.operator, draft.queue
 
 
-async def _list(connection: Connection, environment: EnvironmentRef) -> list[AlertRule]:
-    return [rule_of(row) for row in await fetch(connection, SQL["list_rules"], **scope_names(environment))]
+async def _lock_all(connection: Connection, environment: EnvironmentRef) -> list[AlertRule]:
+    rows = await fetch(connection, SQL["lock_rules_of_environment"], **scope_names(environment))
+    return [rule_of(row) for row in rows]
 
 
 async def _find(connection: Connection, environment: EnvironmentRef, rule_id: str) -> AlertRule:

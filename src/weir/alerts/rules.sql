@@ -28,11 +28,12 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
   AND name = %(name)s;
 
 -- name: list_rules
+-- The rules of an environment by name.
+SELECT * FROM weir.alert_rules WHERE $ENVIRONMENT ORDER BY name;
+
+-- name: lock_rules_of_environment
 -- The rules of an environment by name, locked until the transaction ends.
-SELECT * FROM weir.alert_rules
-WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
-ORDER BY name
-FOR NO KEY UPDATE;
+SELECT * FROM weir.alert_rules WHERE $ENVIRONMENT ORDER BY name FOR NO KEY UPDATE;
 
 -- name: enabled_rules
 -- Every enabled rule of every tenant.

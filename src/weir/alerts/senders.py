@@ -18,6 +18,7 @@ from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.errors import InvalidInput
 from weir.model.clock import Clock
+from weir.model.wording import duration
 from weir.outbound.address_guard import GuardPolicy
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 
@@ -111,21 +112,29 @@ class ChannelSender:
         try:
             # In a thread: with its first URL Apprise imports the modules of all its services.
             notifier = await asyncio.to_thread(_notifier, channel.config["url"])
-        except InvalidInput as problem:
-            return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=problem.message)
-        sent = await notifier.async_notify(
-            title=subject(document, kind),
-            body=mail_text(document, kind, link=self._link),
-            # Marked as plain text, so that Apprise escapes it for services that show HTML or Markdown.
-            body_format="text",
-            notify_type=_APPRISE_TYPES[kind],
-        )
-        duration_ms = int((time.monotonic() - started) * 1_000)
-        if sent:
-            return DeliveryOutcome(verdict=DeliveryVerdict.DELIVERED, duration_ms=duration_ms)
+        except InvalidInput as error:
+            return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=error.message)
+        problem = await self._notify(notifier, kind, document)
         return DeliveryOutcome(
-            verdict=DeliveryVerdict.RETRY, duration_ms=duration_ms, error="Apprise reports a failure"
+            verdict=DeliveryVerdict.RETRY if problem else DeliveryVerdict.DELIVERED,
+            duration_ms=int((time.monotonic() - started) * 1_000),
+            error=problem,
         )
+
+    async def _notify(self, notifier: Any, kind: NotificationKind, document: Mapping[str, Any]) -> str | None:
+        """Let Apprise send; what went wrong, or None. Its URL can ask for any timeout, so ours bounds it."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1_000):
+                sent = await notifier.async_notify(
+                    title=subject(document, kind),
+                    body=mail_text(document, kind, link=self._link),
+                    # As plain text, so that Apprise escapes it for services that show HTML or Markdown.
+                    body_format="text",
+                    notify_type=_APPRISE_TYPES[kind],
+                )
+        except TimeoutError:
+            return f"Apprise did not answer within {duration(self._timeout_ms)}"
+        return None if sent else "Apprise reports a failure"
 
 
 def _notifier(url: str) -> Any:

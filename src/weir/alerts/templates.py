@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from weir.alerts.alert_metrics import Metric, condition_words, value_words
 from weir.alerts.notifications import NotificationKind
+from weir.model.clock import iso_time
 from weir.model.wording import amount, duration, moment
 
 MAX_TEXT = 500
@@ -93,8 +93,8 @@ def _alertmanager_alert(
             "value": _value(alert["value"]),
             "alert_id": alert["id"],
         },
-        "startsAt": _iso(alert["fired_at_ms"]),
-        "endsAt": _NOT_ENDED if resolved_ms is None else _iso(resolved_ms),
+        "startsAt": iso_time(alert["fired_at_ms"]),
+        "endsAt": _NOT_ENDED if resolved_ms is None else iso_time(resolved_ms),
         "generatorURL": link,
         "fingerprint": _fingerprint({"rule": document["rule"]["id"], "queue": alert["queue"]}),
     }
@@ -147,8 +147,3 @@ def _fingerprint(names: Mapping[str, str]) -> str:
             data = part.encode()
             digest.update(len(data).to_bytes(4, "little") + data)
     return digest.hexdigest()
-
-
-def _iso(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1_000, tz=UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

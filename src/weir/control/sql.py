@@ -15,9 +15,10 @@ A part that several queries of a file share stands before them once. It is inser
     -- The oldest dead letter.
     SELECT … ORDER BY $POSITION
 
-Parameters are psycopg's `%(name)s`. Two marks are known in every file. `$SCOPE` keeps the rows inside a
+Parameters are psycopg's `%(name)s`. Three marks are known in every file. `$SCOPE` keeps the rows inside a
 principal's scope; its parameters are those of `weir.control.scopes.principal_names`. `$ENVIRONMENT` keeps
-them inside one environment; its parameters are those of `weir.control.scopes.scope_names`.
+them inside one environment; its parameters are those of `weir.control.scopes.scope_names`. `$HEAT_LEFT` is
+the heat of a group `g` of dead letters at `at.last_ms`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from weir.model.durations import HOUR_MS
+
 _LEVELS = ("organization", "project", "environment")
 _SCOPE = " AND ".join(f"(%({name})s::text IS NULL OR {name} = %({name})s)" for name in _LEVELS)
 _ENVIRONMENT = " AND ".join(f"{name} = %({name})s" for name in _LEVELS)
+# Heat halves every hour without a death. It is not halved more than 200 times: nothing is left by then.
+_HEAT_LEFT = (
+    f"g.heat * 0.5 ^ (least(greatest(at.last_ms - g.last_seen_ms, 0), {200 * HOUR_MS}) / {HOUR_MS}.0)"
+)
 _PART = re.compile(r"^-- part: (?P<name>[A-Z][A-Z_]*)\n(?P<body>(?:(?!-- ).*\n)+)", re.MULTILINE)
 _MARK = re.compile(r"\$([A-Z][A-Z_]*)\b")
 Row = dict[str, Any]
@@ -85,7 +92,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, NamedQuery]:
 
 def _filled(text: str, parts: Mapping[str, str]) -> str:
     """The text with each known mark replaced by its part, also inside parts."""
-    known = {**parts, "SCOPE": _SCOPE, "ENVIRONMENT": _ENVIRONMENT}
+    known = {**parts, "SCOPE": _SCOPE, "ENVIRONMENT": _ENVIRONMENT, "HEAT_LEFT": _HEAT_LEFT}
     while found := known.keys() & set(_MARK.findall(text)):
         text = _MARK.sub(lambda mark: known[mark[1]] if mark[1] in found else mark[0], text)
     return text

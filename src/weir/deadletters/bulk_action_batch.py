@@ -12,7 +12,7 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.sql import NamedQuery
 from weir.deadletters.bulk_actions import MAX_SAMPLES, NIL, BulkAction, BulkActionKind, CanaryState
 from weir.deadletters.dead_letter import DeadLetter, letter_of, lock_letters
-from weir.deadletters.filters import compile_known, predicate
+from weir.deadletters.filters import compile_known, predicate, variables_of
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.deadletters.replay import Replays, delete, send_replays, unsendable
@@ -84,7 +84,7 @@ async def do_batch(work: Work, action: BulkAction) -> Batch:
     if not window:
         return Batch(key_done=True)
     meant = await _pick(work.connection, action, window)
-    taken = meant.rows[: _most(action)]
+    taken = meant.rows[: batch_limit(action)]
     # The cursor moves past the whole window, unless the next batch must take the rest of it.
     last = window[-1] if len(taken) == len(meant.rows) else taken[-1]
     batch = _reached(window, last, matched=len(taken), samples=taken)
@@ -102,7 +102,7 @@ async def do_batch(work: Work, action: BulkAction) -> Batch:
 
 async def _purge_by_fields(work: Work, action: BulkAction) -> Batch:
     """Purge with one statement, since no expression has to see the letters."""
-    rows = await _fetch_next(work.connection, action, PURGES[action.by_group], limit=_most(action))
+    rows = await _fetch_next(work.connection, action, PURGES[action.by_group], limit=batch_limit(action))
     if not rows:
         return Batch(key_done=True)
     # A window without a letter to delete is one row without a group.
@@ -154,7 +154,7 @@ async def _pick(connection: Connection, action: BulkAction, window: Sequence[Row
 
 async def _pick_by_expression(connection: Connection, expression: str, rows: Sequence[Row]) -> Meant:
     """Evaluate the expression on whole letters; a letter without an answer is not meant, and is counted."""
-    holds = predicate(compile_known(expression))
+    holds = predicate(compile_known(expression), variables_of)
     whole = await fetch(connection, DEAD_LETTERS["select_letters"], ids=[row["id"] for row in rows])
     letters = {row["id"]: letter_of(row) for row in whole}
     meant, unanswered, problem = [], 0, None
@@ -245,8 +245,8 @@ def _reached(window: Sequence[Row], last: Row, *, matched: int, samples: Sequenc
     )
 
 
-def _most(action: BulkAction) -> int:
-    """How many letters this batch may take."""
+def batch_limit(action: BulkAction) -> int:
+    """How many letters or messages this batch may take."""
     if action.dry_run:
         return COUNT_BATCH
     most = DELETE_BATCH if action.kind is BulkActionKind.PURGE else MAX_BATCH

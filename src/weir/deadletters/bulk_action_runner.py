@@ -17,7 +17,7 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState, action_of
-from weir.deadletters.canary import find_fates, judge, too_deadly
+from weir.deadletters.canary import canary_verdict, find_fates, too_deadly
 from weir.deadletters.cancel_batch import cancel_batch
 from weir.deadletters.log_replay_batch import replay_batch
 from weir.deadletters.log_selection import LogSource
@@ -106,7 +106,7 @@ class BulkActionRunner:
         return await do_batch(work, action)
 
     async def _watch(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
-        verdict = judge(action, await find_fates(connection, self._broker, action), now_ms=now_ms)
+        verdict = canary_verdict(action, await find_fates(connection, self._broker, action), now_ms=now_ms)
         if verdict.stopped is not None:
             return _ended(action, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
         if verdict.passed:

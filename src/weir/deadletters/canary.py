@@ -32,7 +32,7 @@ class CanaryVerdict:
     stopped: str | None = None
 
 
-def judge(action: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
+def canary_verdict(action: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
     """Stop when too many died, pass when the undecided cannot make them too many, else wait."""
     sent = len(fates.died) + len(fates.acked) + len(fates.undecided)
     allowed = math.floor(action.canary_tolerance * sent)

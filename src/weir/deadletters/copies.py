@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import NoReturn
 from uuid import UUID
 
@@ -13,6 +12,7 @@ import orjson
 
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.lineage import LINEAGE
+from weir.model.clock import iso_time
 from weir.model.ids import MessageId, derived_id
 from weir.model.limits import MAX_PAYLOAD_BYTES
 from weir.model.message import NewMessage, headers_fit
@@ -24,7 +24,7 @@ DIED_IN = "weir-died-in"
 DEATH_REASON = "weir-death-reason"
 ORIGINAL_BYTES = "weir-original-bytes"
 CONTENT_TYPE = "content-type"
-MAX_ERROR_CHARACTERS = 1_000
+CUT_ERROR_CHARACTERS = 1_000
 """Characters of the error that are kept if all of it would not fit beside the original message."""
 
 
@@ -39,7 +39,7 @@ def copy_of(dead_letter: DeadLetter) -> NewMessage:
         **trace_headers_of(dead_letter.headers),
     }
     if len(payload) > MAX_PAYLOAD_BYTES:
-        payload = _document(b"null", dead_letter, error=dead_letter.error_text[:MAX_ERROR_CHARACTERS])
+        payload = _document(b"null", dead_letter, error=dead_letter.error_text[:CUT_ERROR_CHARACTERS])
         headers[ORIGINAL_BYTES] = str(len(dead_letter.payload))
     return NewMessage(
         payload=payload,
@@ -70,14 +70,14 @@ def _payload(dead_letter: DeadLetter) -> bytes:
     payload = _document(original, dead_letter, error=dead_letter.error_text)
     if len(payload) <= MAX_PAYLOAD_BYTES:
         return payload
-    return _document(original, dead_letter, error=dead_letter.error_text[:MAX_ERROR_CHARACTERS])
+    return _document(original, dead_letter, error=dead_letter.error_text[:CUT_ERROR_CHARACTERS])
 
 
 def _document(original: bytes, dead_letter: DeadLetter, *, error: str) -> bytes:
     """The payload of a copy, joined as bytes: the original stays as it came, also numbers of any size."""
     members = (
         (b"original_message", original),
-        (b"failed_at", orjson.dumps(_moment(dead_letter.died_at_ms))),
+        (b"failed_at", orjson.dumps(iso_time(dead_letter.died_at_ms))),
         (b"error", orjson.dumps(error)),
         (b"attempts", orjson.dumps(dead_letter.attempts)),
     )
@@ -130,7 +130,7 @@ def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
     return (
         (b"headers", orjson.dumps(sent)),
         (b"source_ip", orjson.dumps(headers.get(SOURCE_IP, ""))),
-        (b"received_at", orjson.dumps(_moment(received_at_ms or dead_letter.enqueued_at_ms))),
+        (b"received_at", orjson.dumps(iso_time(received_at_ms or dead_letter.enqueued_at_ms))),
         (b"webhook", orjson.dumps(webhook)),
     )
 
@@ -142,8 +142,3 @@ def _with_original_headers(headers: dict[str, str], dead_letter: DeadLetter) -> 
     own = {name: value for name, value in dead_letter.headers.items() if name not in LINEAGE}
     both = {**own, **headers}
     return both if headers_fit(both) else headers
-
-
-def _moment(time_ms: int) -> str:
-    text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")

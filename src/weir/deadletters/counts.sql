@@ -13,12 +13,6 @@ WITH locked AS (
 )
 UPDATE weir.dead_letter_groups AS g
 
--- part: HEAT_LEFT
-g.heat * 0.5 ^ (
-    -- Heat halves every hour without a death. It is not halved more than 200 times: nothing is left by then.
-    least(greatest(at.last_ms - g.last_seen_ms, 0), 720000000) / 3600000.0
-)
-
 -- name: change_summary
 -- Change the counts of some consumers, locking their rows by key; return the rows that exist.
 WITH locked AS (

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from weir.deadletters.dead_letter import DeadLetter
 from weir.errors import InvalidInput
+from weir.model.logged import LoggedMessage
 from weir.model.message import DeathReason
 from weir.spec.cel import Expression, compile_expression
 from weir.spec.infer import TypeMistake, UnknownName, infer
 from weir.spec.types import ANY, BOOL, INT, STRING, Type, map_of
+
+Message = TypeVar("Message")
 
 VARIABLES: Mapping[str, Type] = {
     "payload": ANY,
@@ -100,11 +103,13 @@ def check_boolean(text: str, variables: Mapping[str, Type] = VARIABLES) -> None:
         raise InvalidInput(f"`{text:.80}` answers {kind}; expected true or false, as from `attempts > 3`")
 
 
-def predicate(expression: Expression) -> Callable[[DeadLetter], bool]:
-    """The expression as a test of one letter; it raises InvalidInput for a letter without an answer."""
+def predicate(
+    expression: Expression, variables_of: Callable[[Message, Expression], dict[str, Any]]
+) -> Callable[[Message], bool]:
+    """The expression as a test of one message; it raises InvalidInput for a message without an answer."""
 
-    def holds(letter: DeadLetter) -> bool:
-        value = expression.evaluate(variables_of(letter, expression))
+    def holds(message: Message) -> bool:
+        value = expression.evaluate(variables_of(message, expression))
         if not isinstance(value, bool):
             raise InvalidInput(f"`{expression.text}` answers {value!r:.80}; expected true or false")
         return value
@@ -133,9 +138,9 @@ def variables_of(letter: DeadLetter, expression: Expression) -> dict[str, Any]:
     return values
 
 
-def payload_of(letter: DeadLetter) -> Any:
+def payload_of(message: DeadLetter | LoggedMessage) -> Any:
     """The payload as a JSON value; None if it is not JSON."""
     try:
-        return json.loads(letter.payload)
+        return json.loads(message.payload)
     except (ValueError, RecursionError):
         return None

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.broker.broker import GateRule
-from weir.deadletters.bulk_action_batch import COUNT_BATCH, FULL_DELAY_MS, Batch, Work, pace, pause_ms
-from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState
+from weir.deadletters.bulk_action_batch import FULL_DELAY_MS, Batch, Work, batch_limit, pause_ms
+from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction
 from weir.deadletters.lineage import (
     REPLAYED_FROM,
     log_replay_headers,
@@ -20,14 +20,14 @@ from weir.deadletters.lineage import (
     log_replay_key_of,
 )
 from weir.deadletters.log_selection import LogSelection, LogSource
-from weir.deadletters.replay import GONE_OUT
+from weir.deadletters.replay import GONE_OUT, split_sendable
 from weir.errors import InvalidInput
 from weir.lineage.children import ChildMessage, Kinship, record_children
 from weir.model.durations import SECOND_MS
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
 from weir.model.logged import LoggedMessage, place_of, read_place
-from weir.model.message import NewMessage, check_message
+from weir.model.message import NewMessage
 from weir.model.names import QueueRef
 from weir.model.wording import amount, moment
 
@@ -63,7 +63,7 @@ async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, 
         # The cursor stays: a replay that its canary stopped does not begin again when it is resumed.
         return Batch(key_done=True, cursor=action.cursor, problem=problem)
     picked = _pick(selection, window)
-    taken = picked.messages[: _most(action)]
+    taken = picked.messages[: batch_limit(action)]
     last = window[-1] if len(taken) == len(picked.messages) else taken[-1]
     if action.dry_run or not taken:
         batch = _reached(window, last, taken, picked.problems)
@@ -114,7 +114,7 @@ async def _send(
     last: LoggedMessage,
 ) -> Batch:
     target = action.environment.queue(action.into or "")
-    sendable, refused = _sendable(action.id, picked.messages)
+    sendable, refused = split_sendable({one.number: replay_of(one, action.id) for one in picked.messages})
     problems = picked.problems | refused
     answers = (
         await work.broker.enqueue(target, list(sendable.values()), entry=GateRule.PASS) if sendable else []
@@ -137,19 +137,6 @@ async def _send(
         delay_ms=FULL_DELAY_MS if is_full else pause_ms(action, len(sent)),
         note=f"the queue `{target.queue}` is full; waiting for room" if is_full else None,
     )
-
-
-def _sendable(action_id: str, taken: Sequence[LoggedMessage]) -> tuple[dict[int, NewMessage], dict[int, str]]:
-    """The replays of messages by number, and why a queue would not take the others."""
-    good, refused = {}, {}
-    for message in taken:
-        replayed = replay_of(message, action_id)
-        try:
-            check_message(replayed)
-            good[message.number] = replayed
-        except InvalidInput as problem:
-            refused[message.number] = problem.message
-    return good, refused
 
 
 def replay_of(message: LoggedMessage, action_id: str) -> NewMessage:
@@ -213,14 +200,4 @@ def _reached(
 
 def _window(action: BulkAction, selection: LogSelection) -> int:
     """How many messages to read; without an expression, no more than the batch may send."""
-    return MAX_BATCH if action.dry_run or selection.expression is not None else _most(action)
-
-
-def _most(action: BulkAction) -> int:
-    """How many messages this batch may send."""
-    if action.dry_run:
-        return COUNT_BATCH
-    most = pace(action, MAX_BATCH)
-    if action.canary_state is CanaryState.SENDING:
-        most = min(most, action.canary - len(action.canary_ids))
-    return most
+    return MAX_BATCH if action.dry_run or selection.expression is not None else batch_limit(action)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from weir.deadletters.filters import check_boolean, compile_known
+from weir.deadletters.filters import check_boolean, compile_known, payload_of, predicate
 from weir.deadletters.rates import NO_LIMITS, SendLimits
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS
@@ -67,15 +66,7 @@ class LogSelection:
         """The expression as a test; it raises InvalidInput for a message without an answer."""
         if self.expression is None:
             return lambda message: True
-        expression = compile_known(self.expression, VARIABLES, what=_WHAT)
-
-        def holds(message: LoggedMessage) -> bool:
-            value = expression.evaluate(_variables_of(message, expression))
-            if not isinstance(value, bool):
-                raise InvalidInput(f"`{expression.text}` answers {value!r:.80}; expected true or false")
-            return value
-
-        return holds
+        return predicate(compile_known(self.expression, VARIABLES, what=_WHAT), _variables_of)
 
     def described(self) -> dict[str, Any]:
         """The conditions that are given."""
@@ -100,16 +91,8 @@ def _variables_of(message: LoggedMessage, expression: Expression) -> dict[str, A
         "headers": dict(message.headers),
     }
     if "payload" in expression.variables:
-        values["payload"] = _json(message.payload)
+        values["payload"] = payload_of(message)
     return values
-
-
-def _json(payload: bytes) -> Any:
-    """The payload as a JSON value; None if it is not JSON."""
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,7 @@ class Mover:
             stored = await store_deaths(connection, messages, self._known, now_ms=now_ms)
             await tell_groups(self._broker, messages)
             ids = [message.message_id for message in messages]
-            batch = await _checkpoint(connection, shard, ids, now_ms=now_ms)
+            batch = await _save_batch(connection, shard, ids, now_ms=now_ms)
         self._known = stored.known
         await self._broker.drop_dead(shard, ids)
         self._dropped[shard] = batch
@@ -120,7 +120,7 @@ class Mover:
             self._dropped[shard] = row["batch"]
 
 
-async def _checkpoint(connection: Connection, shard: int, ids: Sequence[MessageId], *, now_ms: int) -> UUID:
+async def _save_batch(connection: Connection, shard: int, ids: Sequence[MessageId], *, now_ms: int) -> UUID:
     batch = UUID(new_id())
     await execute(
         connection, DEAD_LETTERS["save_batch"], shard=shard, batch=batch, ids=list(ids), now_ms=now_ms

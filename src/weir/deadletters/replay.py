@@ -13,8 +13,9 @@ a bulk action does not move on past a letter that found no room.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from weir.broker.broker import Broker, GateRule
 from weir.control.database import Connection, fetch
@@ -26,6 +27,8 @@ from weir.deadletters.summary import count_gone
 from weir.errors import InvalidInput
 from weir.model.ids import MessageId
 from weir.model.message import Enqueue, NewMessage, check_message
+
+Key = TypeVar("Key")
 
 GONE_OUT = frozenset((Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED))
 """With these outcomes the message is in the queue. A reused key means that an earlier try went out with
@@ -59,7 +62,7 @@ async def send_replays(
         outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), entry=GateRule.PASS)
     except InvalidInput:
         # This is rare, so messages are checked one by one only after the queue refused one of them.
-        messages, refused = _sendable(messages)
+        messages, refused = split_sendable(messages)
         skipped |= refused
         if not refused:
             raise
@@ -78,7 +81,7 @@ def unsendable(
 ) -> dict[str, str]:
     """The letters that `send_replays` would skip, by id, with the reason."""
     messages, skipped = _prepare(letters, action_id, patch)
-    return skipped | _sendable(messages)[1]
+    return skipped | split_sendable(messages)[1]
 
 
 async def delete(connection: Connection, letter_ids: Sequence[str], *, now_ms: int) -> int:
@@ -115,15 +118,15 @@ def _prepare(
     return messages, skipped
 
 
-def _sendable(messages: dict[str, NewMessage]) -> tuple[dict[str, NewMessage], dict[str, str]]:
+def split_sendable(messages: Mapping[Key, NewMessage]) -> tuple[dict[Key, NewMessage], dict[Key, str]]:
     """The messages that a queue would take, and why it would not take the others."""
-    good, refused = dict(messages), {}
-    for letter_id, message in messages.items():
+    good, refused = {}, {}
+    for key, message in messages.items():
         try:
             check_message(message)
+            good[key] = message
         except InvalidInput as problem:
-            refused[letter_id] = problem.message
-            del good[letter_id]
+            refused[key] = problem.message
     return good, refused
 
 

@@ -6,10 +6,8 @@ drops this second push as a duplicate.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from weir.exchange.seam import PushItem
-from weir.model.durations import SECOND_MS
+from weir.model.clock import iso_time
 from weir.model.ids import MessageId, derived_id
 from weir.model.message import NewMessage
 from weir.model.message_headers import SCHEDULE
@@ -25,13 +23,7 @@ def tick_item(schedule: Schedule, tick_ms: int) -> PushItem:
     message = NewMessage(
         id=MessageId(derived_id(schedule.id, time_ms=tick_ms, purpose=_PURPOSE + tick_ms.to_bytes(7))),
         payload=payload_bytes(schedule.spec.payload),
-        headers={SCHEDULE: schedule.spec.name, TICK_HEADER: tick_text(tick_ms)},
+        headers={SCHEDULE: schedule.spec.name, TICK_HEADER: iso_time(tick_ms)},
         idempotency_key=f"schedule:{schedule.id}:{tick_ms}",
     )
     return PushItem(queue=schedule.queue, message=message)
-
-
-def tick_text(tick_ms: int) -> str:
-    """The time of a tick as its message carries it: `2026-11-17T03:00:00.000Z`."""
-    moment = datetime.fromtimestamp(tick_ms / SECOND_MS, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

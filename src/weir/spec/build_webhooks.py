@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from weir.spec.build_actions import read_map_to
-from weir.spec.ir import AlertSpec, ChannelSpec, ConsumerSpec, SignatureScheme, Verification, WebhookSpec
+from weir.spec.ir import (
+    MAX_WEBHOOK_BODY_BYTES,
+    AlertSpec,
+    ChannelSpec,
+    ConsumerSpec,
+    SignatureScheme,
+    Verification,
+    WebhookSpec,
+)
 from weir.spec.read import Notes, SpecSection, named_blocks, open_block
 from weir.spec.spec_problems import nearest, one_of
 from weir.spec.syntax import Condition, SyntaxEntry
 
-# The default limit of the API for every other request.
-MAX_BODY_BYTES = 1024 * 1024
-
 
 def read_webhook(entry: SyntaxEntry, notes: Notes) -> WebhookSpec:
     name, section = open_block(entry, "webhook", notes, ("webhook",))
-    limit = section.whole("max_body_bytes", at_least=1, at_most=MAX_BODY_BYTES)
+    limit = section.whole("max_body_bytes", at_least=1, at_most=MAX_WEBHOOK_BODY_BYTES)
     spec = WebhookSpec(
         name=name,
         queue=section.name("queue"),
@@ -22,7 +27,7 @@ def read_webhook(entry: SyntaxEntry, notes: Notes) -> WebhookSpec:
         action=read_map_to(section),
         idempotency_header=section.text("idempotency_header"),
         key=section.text("key"),
-        max_body_bytes=WebhookSpec(name="").max_body_bytes if limit is None else limit,
+        max_body_bytes=MAX_WEBHOOK_BODY_BYTES if limit is None else limit,
     )
     section.finish()
     return spec

@@ -227,8 +227,7 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
             _check_type(text, RECEIVED, (*path, "map_to", name), notes)
     if webhook.key is not None:
         _check_type(webhook.key, RECEIVED, (*path, "key"), notes)
-    for key in ("idempotency_header",):
-        _check_header(getattr(webhook, key), (*path, key), notes)
+    _check_header(webhook.idempotency_header, (*path, "idempotency_header"), notes)
     if webhook.verification is not None:
         _check_verification(webhook.verification, path, notes)
 

@@ -10,8 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from weir.model.durations import DAY_MS
+from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.model.message import DEFAULT_PRIORITY
+
+# The default limit of the API for every other request.
+MAX_WEBHOOK_BODY_BYTES = 1024 * 1024
+"""The most that the body of a webhook may have, and its limit unless the spec names a lower one."""
+DEFAULT_ALERT_WINDOW_MS = 5 * MINUTE_MS
+DEFAULT_ALERT_COOLDOWN_MS = 15 * MINUTE_MS
+"""The window and the cooldown of an alert rule that names none."""
 
 
 class Ordering(StrEnum):
@@ -168,7 +175,7 @@ class WebhookSpec:
     """The header with the sender's id, if the scheme does not define one."""
     key: str | None = None
     """A CEL expression over the received message that gives the key for a `per_key` queue."""
-    max_body_bytes: int = 1024 * 1024
+    max_body_bytes: int = MAX_WEBHOOK_BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +205,8 @@ class AlertSpec:
     operator: str
     threshold: float
     queue: str | None = None
-    window_ms: int = 300_000
-    cooldown_ms: int = 900_000
+    window_ms: int = DEFAULT_ALERT_WINDOW_MS
+    cooldown_ms: int = DEFAULT_ALERT_COOLDOWN_MS
     auto_resolve: bool = True
     channels: tuple[str, ...] = ()
 
@@ -255,3 +262,13 @@ class AppSpec:
     schedules: tuple[ScheduleSpec, ...] = ()
     concurrency: int | None = None
     """How many messages of the whole environment may be leased at once."""
+
+
+PART_KINDS: Mapping[str, str] = {
+    "queues": "queue",
+    "webhooks": "webhook",
+    "channels": "channel",
+    "alerts": "alert",
+    "schedules": "schedule",
+}
+"""The kinds of parts of an app, by the plural that holds them."""

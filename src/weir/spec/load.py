@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from weir.errors import SpecInvalid
+from weir.spec.ir import PART_KINDS
 from weir.spec.parse import one_line
 from weir.spec.syntax import (
     NOWHERE,
@@ -23,14 +24,7 @@ from weir.spec.syntax import (
     ValueKind,
 )
 
-_PLURALS = {
-    "queues": "queue",
-    "webhooks": "webhook",
-    "channels": "channel",
-    "alerts": "alert",
-    "schedules": "schedule",
-    "consumers": "consumer",
-}
+_PLURALS = {**PART_KINDS, "consumers": "consumer"}
 _EXPRESSIONS = ("inputs", "input_map")
 # Far deeper than any spec; it keeps recursion short.
 MAX_DEPTH = 16

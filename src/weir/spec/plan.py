@@ -10,7 +10,7 @@ from typing import Any
 
 from weir.model.wording import amount, duration
 from weir.spec.dump import dumped
-from weir.spec.ir import AppSpec, EnqueueTo, QueueSpec
+from weir.spec.ir import PART_KINDS, AppSpec, EnqueueTo, QueueSpec
 from weir.spec.types import ANY, compatible, parse_type
 
 
@@ -86,15 +86,6 @@ def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]
     return Plan(changes=tuple(changes), refusals=tuple(refusals), warnings=tuple(warnings))
 
 
-_KINDS = {
-    "queues": "queue",
-    "webhooks": "webhook",
-    "channels": "channel",
-    "alerts": "alert",
-    "schedules": "schedule",
-}
-
-
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[PlannedChange]:
     found: list[PlannedChange] = []
     if before.get("concurrency") != after.get("concurrency"):
@@ -108,7 +99,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Planne
                 after=after.get("concurrency"),
             )
         )
-    for plural, kind in _KINDS.items():
+    for plural, kind in PART_KINDS.items():
         old, new = before.get(plural, {}), after.get(plural, {})
         for name in [*old, *(name for name in new if name not in old)]:
             found += _differences(kind, name, old.get(name), new.get(name))

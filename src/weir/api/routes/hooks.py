@@ -23,7 +23,7 @@ from weir.api.wire import Reply, note_holder
 from weir.ingress.handshakes import permission
 from weir.ingress.receive import ReceivedHook, Receiver
 from weir.model.names import EnvironmentRef
-from weir.spec.build_webhooks import MAX_BODY_BYTES
+from weir.spec.ir import MAX_WEBHOOK_BODY_BYTES
 from weir.spec.snapshot import Hook
 
 router = APIRouter(tags=["webhooks"])
@@ -120,7 +120,7 @@ def _limits(services: Services, hook: Hook | None) -> Limits:
     too, share one limit; their own is checked after the signature. So a limit does not tell a stranger which
     webhooks exist."""
     is_open = hook is not None and hook.webhook.verification is None
-    most = hook.webhook.max_body_bytes if hook is not None and is_open else MAX_BODY_BYTES
+    most = hook.webhook.max_body_bytes if hook is not None and is_open else MAX_WEBHOOK_BODY_BYTES
     limits = services.limits
     return limits if most == limits.max_body_bytes else replace(limits, max_body_bytes=most)
 

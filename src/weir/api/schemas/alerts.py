@@ -15,8 +15,6 @@ from weir.alerts.evidence import evidence_lines
 from weir.alerts.evidence_table import evidence_table
 from weir.alerts.judge import finite
 from weir.alerts.rule import (
-    DEFAULT_COOLDOWN_MS,
-    DEFAULT_WINDOW_MS,
     MAX_CHANNELS,
     MAX_WINDOW_MS,
     MIN_WINDOW_MS,
@@ -27,6 +25,7 @@ from weir.alerts.rule import (
 from weir.alerts.services import Explanation
 from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
 from weir.api.schemas.shared import Name, Schema
+from weir.spec.ir import DEFAULT_ALERT_COOLDOWN_MS, DEFAULT_ALERT_WINDOW_MS
 
 Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
 
@@ -48,8 +47,8 @@ class RuleBody(Schema):
     threshold: Number
     clear_threshold: Number | None = Field(default=None, description="Hysteresis; the threshold if null.")
     queue: Name | None = Field(default=None, description="null watches every queue, each on its own.")
-    window_ms: Annotated[StrictInt, Field(ge=MIN_WINDOW_MS, le=MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
-    cooldown_ms: Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW_MS)] = DEFAULT_COOLDOWN_MS
+    window_ms: Annotated[StrictInt, Field(ge=MIN_WINDOW_MS, le=MAX_WINDOW_MS)] = DEFAULT_ALERT_WINDOW_MS
+    cooldown_ms: Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW_MS)] = DEFAULT_ALERT_COOLDOWN_MS
     auto_resolve: StrictBool = True
     channels: list[Name] = Field(default=[], max_length=MAX_CHANNELS)
     enabled: StrictBool = True

@@ -14,7 +14,7 @@ from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader
-from weir.warehouse.tables import BUCKET_MS, QUEUES
+from weir.warehouse.tables import BUCKET_MS, LEDGER, QUEUES
 
 # Now lasts 15 to 20 s, because it begins on a bucket. A mean over minutes would hide dead workers that long
 # (0061).
@@ -117,9 +117,11 @@ class FlowReader:
     async def odometers(
         self, environment: EnvironmentRef, queues: Sequence[str]
     ) -> dict[str, Mapping[str, int]]:
-        """The newest landed odometers of queues of one environment, however old, by name."""
-        hours = table_of(QUEUES, Resolution.HOUR)
-        question = ask_tenant("queue_odometers", environment, table=hours, queues=list(queues))
+        """The newest landed odometers of queues of one environment, however old, by name.
+
+        They come from the ledger: it has one row per queue, where the hour tier has one per hour of 400 days.
+        """
+        question = ask_tenant("queue_odometers", environment, table=LEDGER, queues=list(queues))
         return {row["queue"]: _totals([row]) for row in await self._reader.ask(question)}
 
     async def paces(
