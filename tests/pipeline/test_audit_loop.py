@@ -22,7 +22,7 @@ from weir.pipeline.audit_loop import AuditLoop
 from weir.pipeline.drift_audit import LEASE, AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.pipeline_metrics import PipelineMetrics
-from weir.pipeline.quiet import REBUILD, run_between_batches
+from weir.pipeline.quiet import run_between_batches
 from weir.pipeline.source import PLAN
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_snapshot import AuditSnapshot
@@ -81,7 +81,7 @@ def test_a_step_that_takes_too_long_holds_nothing_up_and_is_void(store: StreamSt
 
 
 def test_a_rebuild_keeps_its_hold_while_an_audit_comes_and_goes(store: StreamStore) -> None:
-    assert store.hold(30, holder=REBUILD)
+    assert store.hold(30, holder="rebuild")
     pause = run_between_batches(store, lambda: pytest.fail("a rebuild is running"), wait_s=0.2)
     assert pause.problem
     assert store.is_held()
@@ -115,9 +115,9 @@ def test_an_audit_that_cannot_finish_says_so_and_is_never_zero(
     report = auditor.audit({}, wait_s=0.1)
     assert (report.drift, report.complete, report.ledger_drift, report.queues) == (None, False, None, None)
     assert "landed" in report.reason
-    store.hold(30, holder=REBUILD)
+    store.hold(30, holder="rebuild")
     assert auditor.audit({}, wait_s=0.1, problem="some are missing").drift is None
-    store.release(holder=REBUILD)
+    store.release(holder="rebuild")
     rows = warehouse.rows("SELECT number, drift, reason != '' AS why FROM metric_audits ORDER BY number")
     assert [(row["number"], row["drift"], row["why"]) for row in rows] == [(1, None, 1), (2, None, 1)]
 

@@ -17,7 +17,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.pipeline.drift_findings import Findings, Live, ahead_of
 from weir.pipeline.gap_losses import gaps_by_shard, losses_in_gaps
-from weir.pipeline.leases import Prolong, held_lease
+from weir.pipeline.leases import LEASE_S, Prolong, held_lease
 from weir.pipeline.quiet import Pause, run_between_batches, wait_for_landing
 from weir.pipeline.switch_gaps import record_switch_gaps
 from weir.telemetry.events import LIFE, QUEUE_COUNTERS
@@ -31,8 +31,6 @@ HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 
 LEASE = "audit"
-# Short enough for another audit to wait for after this one was killed; a thread renews it.
-LEASE_S = 15.0
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
 ATTEMPTS = 3
 RETRY_BELOW_S = 0.3

@@ -20,14 +20,12 @@ from weir.model.durations import DAY_MS, HOUR_MS, SECOND_MS
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.leases import Prolong, held_lease
+from weir.pipeline.leases import LEASE_S, Prolong, held_lease
 from weir.telemetry.store import StreamStore
 
 _log = structlog.get_logger(__name__)
 
 LEASE = "archive"
-# Joining one portion of up to two million events must end within the lease; it is prolonged before each.
-LEASE_S = 600.0
 # An hour is closed ten minutes after its end, so a shorter period would find nothing new.
 PERIOD_S = 600.0
 
