@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import IdRange, Offset, ReadTask, Stream, plan_between
+from weir.pipeline.offsets import IdRange, Offset, ReadTask, plan_between
 from weir.pipeline.partials import partials_of, record_batch
 from weir.pipeline.sink import land
 from weir.telemetry.entries import Entries
 from weir.telemetry.store import StreamGap, StreamStore
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import Stream, stream_key
 
 
 class Flow:

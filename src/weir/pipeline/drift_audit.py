@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from weir.model.durations import DAY_MS, HOUR_MS, SECOND_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.pipeline.drift_findings import Findings, Live, ahead_of
@@ -26,9 +27,6 @@ from weir.warehouse.audit_history import AuditHistory, AuditRecord
 from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, TierSums
 from weir.warehouse.audit_snapshot import AuditSnapshot, audit_snapshot, copy_of
 from weir.warehouse.connection import ClickHouseConnection
-
-HOUR_S = 3_600
-DAY_S = 24 * HOUR_S
 
 LEASE = "audit"
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
@@ -95,7 +93,7 @@ class PipelineAuditor:
         self._shards = shards
         # Two hours less than the finest tier keeps: whole hours are compared, and none may have begun to
         # expire.
-        self._kept_s = fine_days * DAY_S - 2 * HOUR_S
+        self._kept_ms = fine_days * DAY_MS - 2 * HOUR_MS
 
     def environments(self) -> list[EnvironmentRef]:
         """The environments in the ledger, whose live odometers the caller reads."""
@@ -158,7 +156,8 @@ class PipelineAuditor:
         prolong()
         self._explain(gaps)
         prolong()
-        start_s = (self._reader.now_s() - self._kept_s) // HOUR_S * HOUR_S
+        start_ms = self._reader.now_s() * SECOND_MS - self._kept_ms
+        start_s = start_ms // HOUR_MS * HOUR_MS // SECOND_MS
         queue_tiers = self._reader.queue_tier_drift(start_s=start_s)
         prolong()
         environment_tiers = self._reader.environment_tier_drift(start_s=start_s)

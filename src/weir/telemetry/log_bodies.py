@@ -17,8 +17,10 @@ from weir.model.durations import SECOND_MS
 from weir.model.logged import LoggedMessage
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.life_rows import lives_of
+from weir.telemetry.lives import codes_of
+from weir.telemetry.log_layout import LOGGED
 
-_LOGGED = Struct(">BBII")
+_LOGGED = Struct(">" + "".join({"I1": "B", "I4": "I"}[code] for code in codes_of(LOGGED)))
 _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
 
 
