@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from weir.telemetry.codec import NOT_UTF8, TRUNCATED, UNKNOWN_VERSION, WRONG_LENGTH
 from weir.telemetry.entries import MISSING, OVERSIZED, Entries
 from weir.telemetry.events import EventKind, EventLayout, Field, TextField
 
@@ -22,10 +23,10 @@ REASONS = (
     "",
     "no event field",
     "oversized",
-    "truncated header",
-    "unknown layout version",
-    "length does not match header",
-    "dimension is not UTF-8",
+    TRUNCATED,
+    UNKNOWN_VERSION,
+    WRONG_LENGTH,
+    NOT_UTF8,
     "dimension is empty",
     "unreadable lives",
 )
