@@ -19,7 +19,7 @@ from support.waiting import until, wait_until
 from weir.errors import Conflict, Unavailable, WarehouseUnavailable
 from weir.pipeline import drift_audit
 from weir.pipeline.audit_loop import AuditLoop
-from weir.pipeline.drift_audit import LEASE, AuditReport, PipelineAuditor
+from weir.pipeline.drift_audit import AUDIT_LEASE, AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.quiet import run_between_batches
@@ -152,15 +152,15 @@ async def test_a_store_that_goes_away_in_the_hold_is_an_error_and_the_next_audit
             await asyncio.to_thread(audit)
     await until(lambda: not store.is_held(), within_s=2)
     # After an outage of Redis the lease ends by itself; this test does not wait that long.
-    emission.redis.delete(f"weir:pipeline:lease:{LEASE}")
+    emission.redis.delete(f"weir:pipeline:lease:{AUDIT_LEASE}")
     assert (await asyncio.to_thread(audited, auditor)).drift == 0
 
 
 def test_only_one_audit_runs_at_a_time(auditor: PipelineAuditor, store: StreamStore) -> None:
-    store.claim(LEASE, holder="another", seconds=60)
+    store.claim(AUDIT_LEASE, holder="another", seconds=60)
     with pytest.raises(Conflict, match="another audit"):
         auditor.audit({}, wait_s=0.1)
-    store.unclaim(LEASE, holder="another")
+    store.unclaim(AUDIT_LEASE, holder="another")
     assert audited(auditor).drift == 0
 
 

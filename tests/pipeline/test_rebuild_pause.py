@@ -18,9 +18,9 @@ from weir.pipeline import rebuild as rebuilding
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.leases import LEASE_S
 from weir.pipeline.source import PLAN
+from weir.pipeline.upkeep import ARCHIVE_LEASE
 from weir.telemetry.store import HOLD, StreamStore
 
-ARCHIVE = "archive"
 SOON_MS = 15_000
 RUNNING = {"start": {"queue": "1-0"}, "end": {"queue": "2-0"}}
 
@@ -94,10 +94,10 @@ def test_a_killed_rebuild_pauses_the_pipeline_and_the_upkeep_for_15_seconds_at_m
     kill9(process.pid)
     process.join()
     assert 0 < left_ms(store, HOLD) <= SOON_MS
-    assert 0 < left_ms(store, f"lease:{ARCHIVE}") <= SOON_MS
+    assert 0 < left_ms(store, f"lease:{ARCHIVE_LEASE}") <= SOON_MS
 
 
-@pytest.mark.parametrize("name", [HOLD, f"lease:{ARCHIVE}"])
+@pytest.mark.parametrize("name", [HOLD, f"lease:{ARCHIVE_LEASE}"])
 def test_a_rebuild_prolongs_its_pause_and_its_lease_during_a_long_step(
     store: StreamStore, start: Callable[..., tuple[BaseProcess, Connection]], name: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_rebuild_prolongs_its_pause_and_its_lease_during_a_long_step(
     assert steps.poll(10)
     assert steps.recv() == "done"
     assert not store.is_held()
-    assert store.read_lease(ARCHIVE) is None
+    assert store.read_lease(ARCHIVE_LEASE) is None
 
 
 def test_a_rebuild_that_stood_still_while_a_batch_ran_does_not_end_as_done(
@@ -136,8 +136,8 @@ def test_a_rebuild_that_stood_still_while_another_used_the_archive_does_not_end_
     process, steps = start(seconds=4)
     assert process.pid is not None
     with frozen(process.pid):
-        wait_until(lambda: store.claim(ARCHIVE, holder="another", seconds=60), timeout_s=10)
-        store.unclaim(ARCHIVE, holder="another")
+        wait_until(lambda: store.claim(ARCHIVE_LEASE, holder="another", seconds=60), timeout_s=10)
+        store.unclaim(ARCHIVE_LEASE, holder="another")
     steps.send("go on")
     assert steps.poll(10)
     assert "`archive` ended" in steps.recv()

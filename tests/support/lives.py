@@ -22,7 +22,7 @@ from weir.model.shards import shard_of
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.events import LIFE, LOG, EventKind
 from weir.telemetry.life_columns import find_lives, life_columns
-from weir.telemetry.life_rows import read_life
+from weir.telemetry.life_reader import read_life
 from weir.telemetry.log_bodies import split_bodies
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection

@@ -119,5 +119,11 @@ def test_codes_are_positions_that_never_change() -> None:
         LifeOutcome.CANCELLED,
     )
     assert [str(one) for one in lives.ATTEMPT_ENDS] == ["acked", "failed", "rejected", "lapsed", "cancelled"]
-    assert [one and one.value for one in lives.REASONS] == [None, "attempts", "rejected", "expired", "lapsed"]
+    assert [one and one.value for one in lives.DEATH_REASONS] == [
+        None,
+        "attempts",
+        "rejected",
+        "expired",
+        "lapsed",
+    ]
     assert LIFE.version == 1

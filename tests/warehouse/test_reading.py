@@ -495,7 +495,7 @@ async def test_lags_are_told_by_queue_and_an_environment_sees_its_own(
 async def test_of_too_many_queues_a_process_tells_the_lags_of_the_busiest(
     lone: Rig, environment: EnvironmentRef, everywhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "MAX_QUEUES", 2)
+    monkeypatch.setattr(workers, "MAX_LAG_QUEUES", 2)
     for name, pops in (("idle", 1), ("busiest", 3), ("busy", 2)):
         land_lags(
             lone.connection,

@@ -28,7 +28,7 @@ from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, TierSums
 from weir.warehouse.audit_snapshot import AuditSnapshot, audit_snapshot, copy_of
 from weir.warehouse.connection import ClickHouseConnection
 
-LEASE = "audit"
+AUDIT_LEASE = "audit"
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
 ATTEMPTS = 3
 RETRY_BELOW_S = 0.3
@@ -116,7 +116,7 @@ class PipelineAuditor:
             f"another audit of the pipeline is at work, or was killed in the last {LEASE_S:.0f} s; "
             "try again when it is done"
         )
-        with held_lease(self._store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
+        with held_lease(self._store, AUDIT_LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
             started_ms, began = time.time_ns() // 1_000_000, time.monotonic()
             with audit_snapshot(self._connection) as snapshot:
                 pause = self._copy(snapshot, prolong)

@@ -25,7 +25,7 @@ from weir.telemetry.store import StreamStore
 
 _log = structlog.get_logger(__name__)
 
-LEASE = "archive"
+ARCHIVE_LEASE = "archive"
 # An hour is closed ten minutes after its end, so a shorter period would find nothing new.
 PERIOD_S = 600.0
 
@@ -34,7 +34,7 @@ PERIOD_S = 600.0
 def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]:
     """Hold the archive's lease; yields a function that prolongs it and raises `Conflict` if it was lost."""
     refusal = "another process uses the archive; try again when it is done"
-    with held_lease(store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
+    with held_lease(store, ARCHIVE_LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
         yield prolong
 
 

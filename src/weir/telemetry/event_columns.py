@@ -19,7 +19,7 @@ from weir.telemetry.codec import NOT_UTF8, TRUNCATED, UNKNOWN_VERSION, WRONG_LEN
 from weir.telemetry.entries import MISSING, OVERSIZED, Entries
 from weir.telemetry.events import EventKind, EventLayout, Field, TextField
 
-REASONS = (
+FAULTS = (
     "",
     "no event field",
     "oversized",
@@ -32,7 +32,7 @@ REASONS = (
 )
 """Why an entry is not an event. A fault code is an index into this tuple; 0 means that it is an event."""
 
-_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY, _LIVES = range(len(REASONS))
+_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY, _LIVES = range(len(FAULTS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

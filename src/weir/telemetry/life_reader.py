@@ -1,4 +1,4 @@
-"""Makes lives from rows, which come from `life_columns` or from the warehouse."""
+"""Reads lives from rows, which come from `life_columns` or from the warehouse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.model.inspection import WaitParts
 from weir.model.lives import Life, LifeAttempt
 from weir.model.names import QueueRef
 from weir.telemetry.life_columns import ATTEMPT_COLUMNS
-from weir.telemetry.lives import ATTEMPT_ENDS, OUTCOMES, REASONS
+from weir.telemetry.lives import ATTEMPT_ENDS, DEATH_REASONS, OUTCOMES
 
 _NOBODY = UUID(int=0)
 
@@ -25,7 +25,7 @@ def read_life(queue: QueueRef, row: Mapping[str, Any]) -> Life:
         message_id=MessageId(str(_uuid(row["message_id"]))),
         key=row["key"] or None,
         outcome=OUTCOMES[row["outcome"]],
-        reason=REASONS[row["reason"]],
+        reason=DEATH_REASONS[row["reason"]],
         enqueued_at_ms=row["enqueued_ms"],
         available_at_ms=row["available_ms"],
         handed_out_at_ms=row["handed_out_ms"] or None,
