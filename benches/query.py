@@ -22,11 +22,11 @@ from weir.embedded.supervised import Supervised
 from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
 from weir.serve.collector import calm_collector
+from weir.telemetry.stream_ids import StreamId
 from weir.telemetry.switch import ShardSwitch
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
 from weir.warehouse.queries import load_warehouse_queries
-from weir.warehouse.reading.freshness import Position
 from weir.warehouse.reading.periods import Resolution, parse_period, window_for
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.top import By
@@ -65,7 +65,7 @@ QUICK = Size(
 class IdleTails:
     """Streams from which every event has landed."""
 
-    async def tails(self, metric: str) -> Mapping[int, Position]:
+    async def tails(self, metric: str) -> Mapping[int, StreamId]:
         return {}
 
     async def switches(self) -> Sequence[ShardSwitch]:

@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from support.lives import lives_of, logged_of
 from support.redis_cluster import RunningCluster
 from support.streams import event_bytes
 from weir.broker import keys
@@ -46,8 +47,6 @@ from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.events import LIFE, LOG, QUEUE, EventKind, QueueOperation
-from weir.telemetry.life_rows import lives_of
-from weir.telemetry.log_bodies import logged_of
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker

@@ -1,4 +1,7 @@
-"""The pipeline without Spark: batch after batch, planned, read, landed and settled as the job does it."""
+"""The pipeline without Spark: batch after batch, planned, read, landed and settled as the job does it.
+
+`drain` is the job itself, on Spark, until the streams are empty.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,23 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import IdRange, Offset, ReadTask, Stream, plan_between
+from weir.pipeline.job import Observe, PipelineOptions, start
+from weir.pipeline.offsets import IdRange, Offset, ReadTask, plan_between
 from weir.pipeline.partials import partials_of, record_batch
 from weir.pipeline.sink import land
+from weir.pipeline.source import settle_planned
 from weir.telemetry.entries import Entries
 from weir.telemetry.store import StreamGap, StreamStore
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import Stream, stream_key
+
+
+def drain(spark: SparkSession, options: PipelineOptions, *, observe: Observe) -> None:
+    """Land everything that the streams hold now."""
+    start(spark, options, observe=observe, available_now=True).awaitTermination()
+    # Spark confirms a batch to its source only when it plans the next one.
+    settle_planned(options.source)
 
 
 class Flow:

@@ -19,10 +19,10 @@ from support.waiting import until, wait_until
 from weir.errors import Conflict, Unavailable, WarehouseUnavailable
 from weir.pipeline import drift_audit
 from weir.pipeline.audit_loop import AuditLoop
-from weir.pipeline.drift_audit import LEASE, AuditReport, PipelineAuditor
+from weir.pipeline.drift_audit import AUDIT_LEASE, AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.pipeline_metrics import PipelineMetrics
-from weir.pipeline.quiet import REBUILD, run_between_batches
+from weir.pipeline.quiet import run_between_batches
 from weir.pipeline.source import PLAN
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_snapshot import AuditSnapshot
@@ -81,7 +81,7 @@ def test_a_step_that_takes_too_long_holds_nothing_up_and_is_void(store: StreamSt
 
 
 def test_a_rebuild_keeps_its_hold_while_an_audit_comes_and_goes(store: StreamStore) -> None:
-    assert store.hold(30, holder=REBUILD)
+    assert store.hold(30, holder="rebuild")
     pause = run_between_batches(store, lambda: pytest.fail("a rebuild is running"), wait_s=0.2)
     assert pause.problem
     assert store.is_held()
@@ -115,9 +115,9 @@ def test_an_audit_that_cannot_finish_says_so_and_is_never_zero(
     report = auditor.audit({}, wait_s=0.1)
     assert (report.drift, report.complete, report.ledger_drift, report.queues) == (None, False, None, None)
     assert "landed" in report.reason
-    store.hold(30, holder=REBUILD)
+    store.hold(30, holder="rebuild")
     assert auditor.audit({}, wait_s=0.1, problem="some are missing").drift is None
-    store.release(holder=REBUILD)
+    store.release(holder="rebuild")
     rows = warehouse.rows("SELECT number, drift, reason != '' AS why FROM metric_audits ORDER BY number")
     assert [(row["number"], row["drift"], row["why"]) for row in rows] == [(1, None, 1), (2, None, 1)]
 
@@ -152,15 +152,15 @@ async def test_a_store_that_goes_away_in_the_hold_is_an_error_and_the_next_audit
             await asyncio.to_thread(audit)
     await until(lambda: not store.is_held(), within_s=2)
     # After an outage of Redis the lease ends by itself; this test does not wait that long.
-    emission.redis.delete(f"weir:pipeline:lease:{LEASE}")
+    emission.redis.delete(f"weir:pipeline:lease:{AUDIT_LEASE}")
     assert (await asyncio.to_thread(audited, auditor)).drift == 0
 
 
 def test_only_one_audit_runs_at_a_time(auditor: PipelineAuditor, store: StreamStore) -> None:
-    store.claim(LEASE, holder="another", seconds=60)
+    store.claim(AUDIT_LEASE, holder="another", seconds=60)
     with pytest.raises(Conflict, match="another audit"):
         auditor.audit({}, wait_s=0.1)
-    store.unclaim(LEASE, holder="another")
+    store.unclaim(AUDIT_LEASE, holder="another")
     assert audited(auditor).drift == 0
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.pipeline.flow import drain
 
 from support.old_folder import OLD_SETTINGS, unpack_old_folder
 from weir.embedded.open import stack_from
 from weir.pipeline.batches import Landed
-from weir.pipeline.job import drain
 from weir.serve.pipeline import audit_pipeline, pipeline_options
 from weir.settings import load_settings
 from weir.stores.migrations import migrate_stores

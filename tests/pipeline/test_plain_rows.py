@@ -93,10 +93,10 @@ def test_rows_come_out_of_clickhouse_and_the_archive_as_they_went_in(
     (file,) = archive.files("visit", from_ms=0, to_ms=2**62)
     for _ in range(2):
         warehouse.insert(VISIT.landing, rows_of(VISIT, archive.read(file.path, VISIT.kind)), token="t")
-    rows = warehouse.table(
+    rows = warehouse.rows(
         "SELECT site, took_ms, status, hex(id) AS id, error, "
         "toUnixTimestamp64Milli(stream_at) AS ms, stream_sequence, shard FROM visit_rows ORDER BY ms"
-    ).to_pylist()
+    )
     assert rows == [
         {
             "site": "é", "took_ms": n, "status": 200, "id": f"{n:02X}" * 16, "error": f"warum? {n}",

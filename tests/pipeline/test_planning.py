@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.errors import Misconfigured
-from weir.pipeline.offsets import Offset, Stream, plan_between
+from weir.pipeline.offsets import Offset, plan_between
 from weir.pipeline.planning import JOIN_ROWS, Bounds, next_offset, parts_of, shares, spread
 from weir.telemetry.store import Tail
 from weir.telemetry.stream_ids import StreamId, format_id, is_after, parse_id
+from weir.telemetry.streams import Stream
 
 NOW_MS = 1_763_251_203_000
 QUEUE_0: Stream = ("queue", 0)

@@ -19,12 +19,12 @@ from weir.errors import WarehouseUnavailable
 from weir.pipeline.archive import Archive, covered_once
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import Offset, Stream, plan_between
+from weir.pipeline.offsets import Offset, plan_between
 from weir.pipeline.partials import rows_in
 from weir.pipeline.sink import connection, insert, land
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import Stream, stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.percentiles import RELATIVE_ERROR, waits_sql
 

@@ -10,12 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.audits import audited
 from tests.pipeline.emission import Emission
+from tests.pipeline.flow import drain
 
 from weir.pipeline.batches import Landed
 from weir.pipeline.checkpoint import repair_checkpoint
 from weir.pipeline.definition import DEFINITIONS
 from weir.pipeline.drift_audit import PipelineAuditor
-from weir.pipeline.job import PipelineOptions, drain
+from weir.pipeline.job import PipelineOptions
 from weir.pipeline.offsets import BatchPlan
 from weir.pipeline.rebuild import clear, rebuild
 from weir.telemetry.events import QUEUE_COUNTERS

@@ -14,7 +14,7 @@ from weir.pipeline import compaction
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
-from weir.pipeline.upkeep import LEASE, LEASE_S, Upkeep, UpkeepOptions, archive_lease
+from weir.pipeline.upkeep import ARCHIVE_LEASE, Upkeep, UpkeepOptions, archive_lease
 from weir.telemetry.store import StreamStore
 
 HOURS = 5
@@ -80,11 +80,11 @@ def test_a_lease_has_one_holder_who_notices_its_loss(store: StreamStore) -> None
         with pytest.raises(Conflict), archive_lease(store):
             pass
         # As if it had run out while its holder slept, and another had come.
-        store.unclaim(LEASE, holder=store._redis.get("weir:pipeline:lease:archive").decode())  # type: ignore[union-attr]
-        assert store.claim(LEASE, holder="another", seconds=LEASE_S)
+        store.unclaim(ARCHIVE_LEASE, holder=store._redis.get("weir:pipeline:lease:archive").decode())  # type: ignore[union-attr]
+        assert store.claim(ARCHIVE_LEASE, holder="another", seconds=60)
         with pytest.raises(Conflict):
             prolong()
-    assert not store.claim(LEASE, holder="third", seconds=LEASE_S)
+    assert not store.claim(ARCHIVE_LEASE, holder="third", seconds=60)
 
 
 def test_joined_files_stay_small_enough_for_memory(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

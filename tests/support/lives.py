@@ -7,8 +7,13 @@ from collections.abc import Iterable
 from dataclasses import fields
 from uuid import UUID
 
+import numpy as np
+import orjson
+import pyarrow as pa
+
 from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
+from weir.model.durations import SECOND_MS
 from weir.model.inspection import WaitParts
 from weir.model.lives import Life
 from weir.model.logged import LoggedMessage
@@ -16,12 +21,46 @@ from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.events import LIFE, LOG, EventKind
-from weir.telemetry.life_rows import lives_of
-from weir.telemetry.log_bodies import logged_of
+from weir.telemetry.life_columns import find_lives, life_columns
+from weir.telemetry.life_reader import read_life
+from weir.telemetry.log_bodies import split_bodies
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.tables import LIVES
 from weir.warehouse.tables import LOG as LOG_TABLE
+
+
+def lives_of(event: MetricEvent) -> list[Life]:
+    """The lives in one event of the kind `life`."""
+    organization, project, environment, queue = event.dimensions
+    ref = QueueRef(organization=organization, project=project, environment=environment, queue=queue)
+    records = pa.array([event.texts["records"]], pa.binary())
+    found = find_lives(records, np.array([event.values["lives"]], np.uint32))
+    if found.broken.any():
+        raise ValueError("the event holds lives that cannot be read")
+    return [read_life(ref, row) for row in life_columns(found).to_pylist()]
+
+
+def logged_of(event: MetricEvent) -> list[LoggedMessage]:
+    """The messages in one event of the kind `log`."""
+    lives, bodies = lives_of(event), event.texts["bodies"]
+    assert isinstance(bodies, bytes)
+    rows = split_bodies(bodies, len(lives))
+    if rows is None:
+        raise ValueError("the event holds messages that cannot be read")
+    first = event.values["lives_total"] - len(lives) + 1
+    return [
+        LoggedMessage(
+            number=first + place,
+            life=life,
+            kept_ms=event.values["keep_s"] * SECOND_MS,
+            left_out=left_out,
+            headers=orjson.loads(headers) if headers else {},
+            payload=payload,
+            idempotency_key=key.decode() or None,
+        )
+        for place, (life, (left_out, key, headers, payload)) in enumerate(zip(lives, rows, strict=True))
+    ]
 
 
 async def life_events(broker: RedisBroker, queue: QueueRef, *, kind: EventKind = LIFE) -> list[MetricEvent]:

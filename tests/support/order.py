@@ -43,6 +43,7 @@ LONGEST = (
     "pipeline/test_switch_gaps.py",
     "cli/test_whole_system.py",
     "pipeline/test_metric_tables.py",
+    "pipeline/test_rebuild_pause.py",
     "serve/test_deadlines.py",
     "api/test_whole_api.py",
     "docs/test_tutorial.py",

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weir.telemetry.stream_ids import StreamId
 from weir.telemetry.switch import ShardSwitch
 from weir.testing.clocks import ManualClock
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.reading.freshness import Position
 from weir.warehouse.reading.periods import Window, window_for
 from weir.warehouse.reading.warehouse import open_warehouse
 
@@ -21,10 +21,10 @@ class FixedTails:
     """Stream ends that the test sets."""
 
     def __init__(self) -> None:
-        self.by_shard: dict[int, Position] = {}
+        self.by_shard: dict[int, StreamId] = {}
         self.off_since_ms: int | None = None
 
-    async def tails(self, metric: str) -> Mapping[int, Position]:
+    async def tails(self, metric: str) -> Mapping[int, StreamId]:
         return self.by_shard
 
     async def switches(self) -> Sequence[ShardSwitch]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from weir.telemetry.codec import MetricEvent, Undecodable, pack, unpack
 from weir.telemetry.entries import Entries, entries_of
-from weir.telemetry.event_columns import REASONS, decode
+from weir.telemetry.event_columns import FAULTS, decode
 from weir.telemetry.events import MAX_EVENT_BYTES, QUEUE, WORKER, WORKER_LAG, Aggregate, EventKind, Field
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda text: 0 < len(text.encode(errors="ignore")) <= 255)
@@ -89,7 +89,7 @@ def test_junk_never_raises_and_is_judged_as_the_codec_judges_it(junk: bytes, at:
 )
 def test_what_is_no_event_is_set_aside_with_its_reason(fields: tuple[bytes, bytes], reason: str) -> None:
     decoded = decode(QUEUE, entries_of([(b"1-0", fields), (b"2-0", (b"e", event(acked=3)))]))
-    assert [REASONS[code] for code in decoded.codes] == [reason, ""]
+    assert [FAULTS[code] for code in decoded.codes] == [reason, ""]
     assert decoded.events["acked"].to_pylist() == [3]
     assert decoded.events["stream_ms"].to_pylist() == [2]
 
@@ -136,7 +136,7 @@ def test_entries_of_an_earlier_layout_are_read_into_the_columns_of_today() -> No
     )
     new = pack(GROWN, MetricEvent(dimensions=("o", "p", "e", "r"), values={"acked": 2**40, "moved": 3}))
     decoded = decode(GROWN, entries(old, new, bytes([GROWN.version + 1]) + new[1:], old, new[:60]))
-    assert [REASONS[code] for code in decoded.codes] == [
+    assert [FAULTS[code] for code in decoded.codes] == [
         "", "", "unknown layout version", "", "truncated header",
     ]  # fmt: skip
     rows = decoded.events.to_pylist()
@@ -160,6 +160,6 @@ def test_only_the_dimensions_that_a_kind_names_may_be_empty() -> None:
     others, nobody = ("w1", "", "", "", ""), ("", "o", "p", "e", "q")
     packed = [pack(WORKER_LAG, MetricEvent(dimensions=names, samples=(7,))) for names in (others, nobody)]
     decoded = decode(WORKER_LAG, entries(*packed))
-    assert [REASONS[code] for code in decoded.codes] == ["", "dimension is empty"]
+    assert [FAULTS[code] for code in decoded.codes] == ["", "dimension is empty"]
     (row,) = decoded.events.to_pylist()
     assert tuple(row[name] for name in WORKER_LAG.dimensions) == others

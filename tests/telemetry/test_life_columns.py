@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.lives import lives_of
 from weir.model.lives import LifeOutcome
 from weir.telemetry import lives
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import LIFE
 from weir.telemetry.life_columns import PackedLives, find_lives, life_columns
-from weir.telemetry.life_rows import lives_of
 
 NOW_MS = 1_763_251_200_000
 READINGS = (5, 0, 0, 10, 1 << 44)
@@ -119,5 +119,11 @@ def test_codes_are_positions_that_never_change() -> None:
         LifeOutcome.CANCELLED,
     )
     assert [str(one) for one in lives.ATTEMPT_ENDS] == ["acked", "failed", "rejected", "lapsed", "cancelled"]
-    assert [one and one.value for one in lives.REASONS] == [None, "attempts", "rejected", "expired", "lapsed"]
+    assert [one and one.value for one in lives.DEATH_REASONS] == [
+        None,
+        "attempts",
+        "rejected",
+        "expired",
+        "lapsed",
+    ]
     assert LIFE.version == 1

@@ -13,7 +13,7 @@ from redis import Redis
 from support.urls import with_database
 from weir.telemetry.codec import MetricEvent, pack, unpack
 from weir.telemetry.entries import Entries, entries_of
-from weir.telemetry.event_columns import REASONS, decode
+from weir.telemetry.event_columns import FAULTS, decode
 from weir.telemetry.events import EventKind, Field, TextField
 from weir.telemetry.lua import emit_block
 
@@ -150,7 +150,7 @@ def test_the_lengths_of_texts_are_checked() -> None:
     whole = pack(KIND, MetricEvent(dimensions=("e", "q"), texts={"error": "why"}))
     decoded = decode(KIND, entries(whole[:-1], whole, whole + b"!"))
     wrong = "length does not match header"
-    assert [REASONS[code] for code in decoded.codes] == [wrong, "", wrong]
+    assert [FAULTS[code] for code in decoded.codes] == [wrong, "", wrong]
 
 
 def test_versions_may_gain_and_lose_texts() -> None:

@@ -17,6 +17,7 @@ from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import FINAL_COUNTERS, QUEUE_COUNTERS
 from weir.telemetry.process_counts import ProcessCounts
+from weir.warehouse.reading import workers
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
 from weir.warehouse.reading.reader import Question, Reader
@@ -488,6 +489,25 @@ async def test_lags_are_told_by_queue_and_an_environment_sees_its_own(
     assert own[1].percentiles_ms["lag_p99_ms"] == pytest.approx(300, rel=0.01)
     everything = await lone.warehouse.workers.queue_lags(window, worker_id="w", environment=None)
     assert {one.queue and one.queue.queue for one in everything} == {"busy", "slow", "theirs", None}
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["a tenant", "an operator"])
+async def test_of_too_many_queues_a_process_tells_the_lags_of_the_busiest(
+    lone: Rig, environment: EnvironmentRef, everywhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MAX_LAG_QUEUES", 2)
+    for name, pops in (("idle", 1), ("busiest", 3), ("busy", 2)):
+        land_lags(
+            lone.connection,
+            at_ms=NOW_MS - 6_000,
+            worker_id="w",
+            queue=environment.queue(name),
+            lags_ms=[5] * pops,
+        )
+    found = await lone.warehouse.workers.queue_lags(
+        lone.last(10 * MINUTE_MS), worker_id="w", environment=None if everywhere else environment
+    )
+    assert [one.queue and one.queue.queue for one in found] == ["busiest", "busy"]
 
 
 async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig) -> None:

@@ -10,7 +10,7 @@ from weir.alerts.forecast import expiring
 from weir.alerts.machine import Level, Observation
 from weir.alerts.rule import RuleDraft
 from weir.telemetry.events import count_left
-from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, drain_ms, error_rate, mean, per_second
+from weir.warehouse.reading.arithmetic import ATTEMPT_END_COUNTERS, drain_ms, error_rate, mean, per_second
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.windows import Levels, Percentiles, Sums
 
@@ -93,7 +93,7 @@ def from_sums(
         case Metric.LATENCY_MEAN:
             value = mean(sums.wait_sum_ms, sums.wait_count)
         case Metric.ERROR_RATE:
-            value = error_rate(*(counts[name] for name in ATTEMPT_ENDS))
+            value = error_rate(*(counts[name] for name in ATTEMPT_END_COUNTERS))
         case Metric.DEAD_LETTERS:
             value = float(counts["dead"] + counts["expired"])
         case Metric.EXPIRIES:

@@ -21,7 +21,7 @@ from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.life_rows import broken_bodies, packed_lives
 from weir.telemetry.entries import Entries
-from weir.telemetry.event_columns import REASONS, decode
+from weir.telemetry.event_columns import FAULTS, decode
 from weir.warehouse.ingest import RejectRow
 from weir.warehouse.tables import TierRetention
 
@@ -68,7 +68,7 @@ def events_of(
     good = decoded.codes == 0
     notes = _Notes(definition.name, shard, entries)
     for code in np.unique(decoded.codes[~good]):
-        notes.add(np.flatnonzero(decoded.codes == code), REASONS[code], SET_ASIDE)
+        notes.add(np.flatnonzero(decoded.codes == code), FAULTS[code], SET_ASIDE)
     kept = np.flatnonzero(good)
     stream_ms = entries.ids[kept, 0]
     future = stream_ms > at_ms + FUTURE_MS

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from weir.model.durations import DAY_MS, HOUR_MS, SECOND_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.pipeline.drift_findings import Findings, Live, ahead_of
 from weir.pipeline.gap_losses import gaps_by_shard, losses_in_gaps
-from weir.pipeline.leases import Prolong, held_lease
+from weir.pipeline.leases import LEASE_S, Prolong, held_lease
 from weir.pipeline.quiet import Pause, run_between_batches, wait_for_landing
 from weir.pipeline.switch_gaps import record_switch_gaps
 from weir.telemetry.events import LIFE, QUEUE_COUNTERS
@@ -27,12 +28,7 @@ from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, TierSums
 from weir.warehouse.audit_snapshot import AuditSnapshot, audit_snapshot, copy_of
 from weir.warehouse.connection import ClickHouseConnection
 
-HOUR_S = 3_600
-DAY_S = 24 * HOUR_S
-
-LEASE = "audit"
-# Short enough for another audit to wait for after this one was killed; a thread renews it.
-LEASE_S = 15.0
+AUDIT_LEASE = "audit"
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
 ATTEMPTS = 3
 RETRY_BELOW_S = 0.3
@@ -97,7 +93,7 @@ class PipelineAuditor:
         self._shards = shards
         # Two hours less than the finest tier keeps: whole hours are compared, and none may have begun to
         # expire.
-        self._kept_s = fine_days * DAY_S - 2 * HOUR_S
+        self._kept_ms = fine_days * DAY_MS - 2 * HOUR_MS
 
     def environments(self) -> list[EnvironmentRef]:
         """The environments in the ledger, whose live odometers the caller reads."""
@@ -120,7 +116,7 @@ class PipelineAuditor:
             f"another audit of the pipeline is at work, or was killed in the last {LEASE_S:.0f} s; "
             "try again when it is done"
         )
-        with held_lease(self._store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
+        with held_lease(self._store, AUDIT_LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
             started_ms, began = time.time_ns() // 1_000_000, time.monotonic()
             with audit_snapshot(self._connection) as snapshot:
                 pause = self._copy(snapshot, prolong)
@@ -160,7 +156,8 @@ class PipelineAuditor:
         prolong()
         self._explain(gaps)
         prolong()
-        start_s = (self._reader.now_s() - self._kept_s) // HOUR_S * HOUR_S
+        start_ms = self._reader.now_s() * SECOND_MS - self._kept_ms
+        start_s = start_ms // HOUR_MS * HOUR_MS // SECOND_MS
         queue_tiers = self._reader.queue_tier_drift(start_s=start_s)
         prolong()
         environment_tiers = self._reader.environment_tier_drift(start_s=start_s)

@@ -14,7 +14,7 @@ from weir.warehouse.audit_reader import Counts, DriftingQueue, TierSums, named
 Live = Mapping[QueueRef, Counts]
 """The odometers of queues in Redis."""
 
-Landed = Mapping[QueueRef, tuple[int, Counts]]
+LandedOdometers = Mapping[QueueRef, tuple[int, Counts]]
 """The time and the odometers of the newest landed event of each queue."""
 
 _NOTHING: tuple[int, Counts] = (0, (0,) * len(QUEUE_COUNTERS))
@@ -22,7 +22,7 @@ _NOTHING: tuple[int, Counts] = (0, (0,) * len(QUEUE_COUNTERS))
 _SHOWN = 100
 
 
-def ahead_of(landed: Landed, live: Live) -> dict[QueueRef, Counts]:
+def ahead_of(landed: LandedOdometers, live: Live) -> dict[QueueRef, Counts]:
     """How far live odometers are ahead of the landed ones, for queues where any is ahead."""
     found = {}
     for queue, totals in live.items():

@@ -12,7 +12,7 @@ from weir.pipeline.decoding import SAMPLE_BYTES
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.wide_columns import spark_schema, widened
 from weir.telemetry.entries import Entries
-from weir.telemetry.event_columns import REASONS, decode
+from weir.telemetry.event_columns import FAULTS, decode
 from weir.telemetry.events import TextField
 
 
@@ -26,7 +26,7 @@ def entry_rows(definition: MetricDefinition, entries: Entries, *, shard: int) ->
         "stream_ms": pa.array(entries.ids[:, 0]),
         "stream_sequence": pa.array(entries.ids[:, 1]),
         "shard": pa.array(np.full(len(entries), shard, np.uint16)),
-        "reason": pa.array([REASONS[code] for code in decoded.codes], pa.string()),
+        "reason": pa.array([FAULTS[code] for code in decoded.codes], pa.string()),
         "head": pa.array(_heads(entries), pa.binary()),
     }
     taken = pa.array(at, mask=~good)

@@ -13,10 +13,8 @@ from weir.pipeline.batches import Landed, land_batch
 from weir.pipeline.decoding import Ages
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
 from weir.pipeline.planning import READ_TASK_EVENTS
-from weir.pipeline.sink import (
-    SinkOptions,
-)
-from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, planned_batch, settle_planned
+from weir.pipeline.sink import SinkOptions
+from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, planned_batch
 from weir.warehouse.tables import TierRetention
 
 QUERY = "weir-metrics"
@@ -93,13 +91,6 @@ def start(
 def read_tasks(options: PipelineOptions, cores: int) -> int:
     """How many tasks read a batch: as the options say, or at most two per shard and one per core."""
     return options.max_read_tasks or max(1, min(2 * options.shards, cores))
-
-
-def drain(spark: SparkSession, options: PipelineOptions, *, observe: Observe) -> None:
-    """Land everything that the streams hold now."""
-    start(spark, options, observe=observe, available_now=True).awaitTermination()
-    # Spark confirms a batch to its source only when it plans the next one.
-    settle_planned(options.source)
 
 
 def _run_batch(partials: DataFrame, number: int, *, options: PipelineOptions, observe: Observe) -> None:

@@ -16,8 +16,12 @@ from weir.telemetry.store import StreamStore
 _log = structlog.get_logger(__name__)
 
 Prolong = Callable[[], None]
+# Long enough for a long garbage collection, short enough to wait for after a process was killed or a host was
+# lost.
+LEASE_S = 15.0
 _RENEWALS = 3
-"""How often a lease is renewed within its time."""
+# After Redis was away the lease may be about to end.
+_RETRY_S = 0.5
 
 
 @contextmanager
@@ -27,47 +31,54 @@ def held_lease(
     """Hold a lease; yields a function that prolongs it.
 
     A thread renews the lease, however long a step takes. So the lease can be short: it ends by itself
-    `seconds` after its process died. Entering the block and prolonging both raise `Conflict` with `refusal`
-    if another process has the lease.
+    `seconds` after its process died. Entering the block raises `Conflict` with `refusal` if another process
+    has the lease. Prolonging raises `Conflict` if the lease ended, because another may have had it since.
     """
     holder = uuid4().hex
 
-    def prolong() -> None:
-        if not store.claim(name, holder=holder, seconds=seconds):
-            raise Conflict(refusal)
+    def renew() -> bool:
+        return store.prolong(name, holder=holder, seconds=seconds)
 
-    _claim_within(prolong, wait_s)
-    ended = threading.Event()
-    renewing = threading.Thread(
-        target=_renew, args=(prolong, seconds / _RENEWALS, ended), name=f"{name}-lease", daemon=True
-    )
-    renewing.start()
+    def prolong() -> None:
+        if not renew():
+            raise Conflict(f"the lease `{name}` ended before the work was done; try again")
+
+    deadline = time.monotonic() + wait_s
+    while not store.claim(name, holder=holder, seconds=seconds):
+        if time.monotonic() >= deadline:
+            raise Conflict(refusal)
+        time.sleep(0.2)
     try:
-        yield prolong
+        with renewed(renew, seconds=seconds, name=name):
+            yield prolong
     finally:
-        # End the thread first: it must not take the lease again after it was given back.
-        ended.set()
-        renewing.join()
         store.unclaim(name, holder=holder)
 
 
-def _renew(prolong: Prolong, pause_s: float, ended: threading.Event) -> None:
+@contextmanager
+def renewed(renew: Callable[[], bool], *, seconds: float, name: str) -> Iterator[None]:
+    """Call `renew` in a thread while the block runs, as `renew_until` does."""
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=renew_until, args=(ended, renew), kwargs={"seconds": seconds, "name": name},
+        name=f"{name}-lease", daemon=True,
+    )  # fmt: skip
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def renew_until(ended: threading.Event, renew: Callable[[], bool], *, seconds: float, name: str) -> None:
+    """Call `renew` three times within `seconds`, until `ended` is set or `renew` returns False."""
+    pause_s = seconds / _RENEWALS
     while not ended.wait(pause_s):
+        pause_s = seconds / _RENEWALS
         try:
-            prolong()
-        except Conflict:
-            # Another process has it. The holder finds out when it prolongs the lease itself.
-            return
+            if not renew():
+                return
         except BrokerUnavailable as error:
-            _log.warning("a lease could not be renewed", error=str(error))
-
-
-def _claim_within(claim: Prolong, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return claim()
-        except Conflict:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.2)
+            _log.warning("a lease could not be renewed", lease=name, error=str(error))
+            pause_s = _RETRY_S

@@ -25,11 +25,10 @@ from dataclasses import dataclass, field
 
 from weir.errors import Misconfigured
 from weir.telemetry.stream_ids import ORIGIN
+from weir.telemetry.streams import Stream
 
 SPLIT_VERSION = 2
 
-Stream = tuple[str, int]
-"""A metric and a shard."""
 Cut = tuple[str, int]
 """The last id before a cut, and the read task of the range behind it."""
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import structlog
 
 from weir.errors import BrokerUnavailable, Conflict, Misconfigured
+from weir.pipeline.leases import LEASE_S, renew_until
 from weir.telemetry.store import StreamStore
 
 _log = structlog.get_logger(__name__)
@@ -25,12 +26,6 @@ _LOCAL = "file://"
 
 STREAMS = "streams"
 """The name of the lease on all metric streams."""
-# Long enough for a long garbage collection, short enough to wait for after a host was lost.
-LEASE_S = 15.0
-_RENEWALS = 3
-"""How often a lease is renewed within its time."""
-# After Redis was away the lease may have ended, and the pipeline plans nothing until it has it again.
-_RETRY_S = 0.5
 
 
 @contextmanager
@@ -170,16 +165,14 @@ class StreamsLease:
         return self._store.claim(STREAMS, holder=self.owner.as_text(), seconds=self._seconds)
 
     def _renew(self) -> None:
-        pause_s = self._seconds / _RENEWALS
-        while not self._ended.wait(pause_s):
-            pause_s = self._seconds / _RENEWALS
-            try:
-                if not self._claim() and self._is_lost():
-                    self._on_lost()
-                    return
-            except BrokerUnavailable as error:
-                _log.warning("the lease on the streams could not be renewed", error=str(error))
-                pause_s = _RETRY_S
+        renew_until(self._ended, self._keeps, seconds=self._seconds, name=STREAMS)
+
+    def _keeps(self) -> bool:
+        """Prolong the lease, or take it again if it ended while Redis was away."""
+        if self._claim() or not self._is_lost():
+            return True
+        self._on_lost()
+        return False
 
     def _is_lost(self) -> bool:
         held = self._store.read_lease(STREAMS)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.pipeline.id_counts import IdCounts, IdProbe, count_ids
-from weir.pipeline.offsets import Offset, Stream
+from weir.pipeline.offsets import Offset
 from weir.telemetry.store import Tail
 from weir.telemetry.stream_ids import ORIGIN, StreamId, format_id, is_after, parse_id
+from weir.telemetry.streams import Stream
 
 AIM = 0.96
 """The part of the bound that a batch aims at: an estimate is off by some hundredths in both directions."""

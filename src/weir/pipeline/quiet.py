@@ -6,34 +6,44 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from weir.errors import Conflict
+from weir.pipeline.leases import LEASE_S, renewed
 from weir.pipeline.source import PLAN
-from weir.telemetry.store import StreamStore
+from weir.telemetry.store import HOLD, StreamStore
 from weir.telemetry.stream_ids import is_after
 from weir.telemetry.streams import stream_key
 
-# A hold ends by itself, so that a dead holder does not stop the pipeline for good.
-HOLD_S = 30.0
 # The time for an audit to link the files of its tables: a batch may be late by no more than a second.
 SHORT_HOLD_S = 0.9
 
-REBUILD = "rebuild"
-"""The holder of a rebuild. There is only one, because it has the lease of the archive."""
-
 
 @contextmanager
-def quiet(store: StreamStore, *, wait_s: float = 10) -> Iterator[bool]:
-    """Pause the pipeline for a rebuild; yields True if no batch is running.
+def quiet(store: StreamStore, *, wait_s: float) -> Iterator[Callable[[], None]]:
+    """Pause the pipeline for a rebuild; yields a function that raises `Conflict` if a batch ran nevertheless.
 
-    It yields False if a batch takes longer than `wait_s`, or if the pipeline died during one.
+    A thread prolongs the pause, and it ends by itself `LEASE_S` after its process died. Entering the block
+    raises `Conflict` if a batch takes longer than `wait_s`, or if the pipeline died during one.
     """
-    held = _wait_until(lambda: store.hold(HOLD_S, holder=REBUILD), wait_s)
+    holder = uuid4().hex
+    is_still = partial(_holds_idle, store, holder, seconds=LEASE_S)
     try:
-        yield held and _wait_until(lambda: _is_idle(store.recall(PLAN)), wait_s)
+        if not _wait_until(is_still, wait_s):
+            raise Conflict("a batch is still running; wait for the pipeline, or restart it if it died")
+        before = store.recall(PLAN)
+
+        def require_still() -> None:
+            # The plan is noted before a batch inserts anything. So if it is the same, nothing was inserted.
+            if not is_still() or store.recall(PLAN) != before:
+                raise Conflict("a batch ran while the pipeline was to pause; try again")
+
+        with renewed(lambda: store.hold(LEASE_S, holder=holder), seconds=LEASE_S, name=HOLD):
+            yield require_still
     finally:
-        store.release(holder=REBUILD)
+        store.release(holder=holder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +61,7 @@ def run_between_batches(store: StreamStore, step: Callable[[], None], *, wait_s:
     batch came in between, its result does not count.
     """
     holder = uuid4().hex
-    if not _wait_until(lambda: _holds_idle(store, holder), wait_s):
+    if not _wait_until(lambda: _holds_idle(store, holder, seconds=SHORT_HOLD_S), wait_s):
         store.release(holder=holder)
         return Pause(held_s=0, problem=f"a batch or a rebuild was running for longer than {wait_s:.0f} s")
     began, before = time.monotonic(), store.recall(PLAN)
@@ -67,9 +77,9 @@ def run_between_batches(store: StreamStore, step: Callable[[], None], *, wait_s:
     return Pause(held_s=held_s, problem="" if same else "a batch began meanwhile")
 
 
-def _holds_idle(store: StreamStore, holder: str) -> bool:
+def _holds_idle(store: StreamStore, holder: str, *, seconds: float) -> bool:
     """Take or prolong the hold; True if no batch is running. The hold ends soon after its holder dies."""
-    return store.hold(SHORT_HOLD_S, holder=holder) and _is_idle(store.recall(PLAN))
+    return store.hold(seconds, holder=holder) and _is_idle(store.recall(PLAN))
 
 
 def wait_for_landing(store: StreamStore, *, metrics: Sequence[str], shards: int, wait_s: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from weir.errors import Conflict, InvalidInput
+from weir.errors import InvalidInput
 from weir.model.durations import HOUR_MS
 from weir.pipeline.archive import Archive, ArchiveFile, covered_once, within
 from weir.pipeline.batches import insert_merged
@@ -27,16 +27,16 @@ from weir.pipeline.job import PipelineOptions
 from weir.pipeline.leases import Prolong
 from weir.pipeline.partials import SPARK_SCHEMA, Partial, record_batch
 from weir.pipeline.plain_rows import rows_of
-from weir.pipeline.quiet import REBUILD, quiet
+from weir.pipeline.quiet import quiet
 from weir.pipeline.rebuild_tasks import RebuildTask, SizedPiece, rebuild_tasks
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
-from weir.pipeline.upkeep import LEASE_S, archive_lease
+from weir.pipeline.upkeep import archive_lease
 from weir.telemetry.store import StreamStore
 from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.connection import ClickHouseConnection
 
 TASKS_PER_ROUND = 64
-"""Tasks that Spark runs before the pause and the lease are prolonged again."""
+"""Tasks that Spark runs before the pause and the lease are checked again."""
 EVENT_BYTES = 128
 """Bytes of a file that count as one event. Only events of the log take more, so this bounds their tasks."""
 _TASKS_SCHEMA = "token string, whole boolean, pieces string"
@@ -75,9 +75,12 @@ def rebuild(
     )
     # A new token per run: with the tokens of an earlier rebuild, ClickHouse would ignore the inserts.
     run, files, events = uuid4().hex, 0, {}
-    with archive_lease(store, wait_s=20) as prolong, quiet(store, wait_s=20) as still:
-        if not still:
-            raise Conflict("a batch is still running; wait for the pipeline, or restart it if it died")
+    with archive_lease(store, wait_s=20) as prolong_lease, quiet(store, wait_s=20) as require_still:
+
+        def prolong() -> None:
+            require_still()
+            prolong_lease()
+
         found = {
             one.name: Archive(options.archive).files(one.name, from_ms=begin, to_ms=end) for one in chosen
         }
@@ -88,10 +91,11 @@ def rebuild(
         for definition in chosen:
             mine = found[definition.name]
             files += len(mine)
+            prolong()
             clear(warehouse, definition, from_ms=begin, to_ms=end)
-            events[definition.name] = _refill(
-                spark, options.sink, definition, mine, run=run, prolong=lambda: _prolong(store, prolong)
-            )
+            events[definition.name] = _refill(spark, options.sink, definition, mine, run=run, prolong=prolong)
+        # A batch or another process that came in between may have changed the tiers or the archive.
+        prolong()
     warehouse.close()
     store.close()
     return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
@@ -102,12 +106,6 @@ def whole_hours(from_ms: int, to_ms: int) -> tuple[int, int]:
     if to_ms <= from_ms:
         raise InvalidInput("the span is empty; `--to` must be later than `--from`")
     return from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
-
-
-def _prolong(store: StreamStore, prolong: Prolong) -> None:
-    """Prolong both the pause of the pipeline and the lease on the archive."""
-    store.hold(LEASE_S, holder=REBUILD)
-    prolong()
 
 
 def clear(warehouse: ClickHouseConnection, definition: MetricDefinition, *, from_ms: int, to_ms: int) -> None:
@@ -128,7 +126,7 @@ def _refill(
     files: Sequence[ArchiveFile],
     *,
     run: str,
-    prolong: Callable[[], None],
+    prolong: Prolong,
 ) -> int:
     tasks = list(rebuild_tasks(_hours(sink, files), mergeable=not definition.plain))
     total = 0

@@ -23,16 +23,16 @@ from weir.errors import BrokerUnavailable, LeaseLost, Misconfigured
 from weir.model.backoff import Backoff
 from weir.pipeline.decoding import Ages
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.offsets import BatchPlan, IdRange, Offset, ReadTask, Stream, plan_between
+from weir.pipeline.offsets import BatchPlan, IdRange, Offset, ReadTask, plan_between
 from weir.pipeline.ownership import STREAMS, StreamsOwner, pause_name
 from weir.pipeline.partials import SPARK_SCHEMA, partials_of, record_batch
-from weir.pipeline.planning import READ_TASK_EVENTS, Bounds, fallback_offset, next_offset
+from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.worker_exit import leave_if_abandoned
 from weir.pipeline.worker_gc import freeze_imports, without_collector
 from weir.telemetry.entries import Entries
 from weir.telemetry.store import CHUNK, StreamGap, StreamStore, Tail
 from weir.telemetry.stream_ids import StreamId, parse_id
-from weir.telemetry.streams import EVENT_LAYOUT, stream_key
+from weir.telemetry.streams import EVENT_LAYOUT, Stream, stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import read_landed_positions
 
@@ -64,10 +64,10 @@ class SourceOptions:
     archived: bool
     """Whether the events are encoded for the archive."""
     shards: int
-    max_events: int = 400_000
-    max_read_tasks: int = 1
-    read_task_events: int = READ_TASK_EVENTS
-    owner: str | None = None
+    max_events: int
+    max_read_tasks: int
+    read_task_events: int
+    owner: str | None
     """The holder of the lease on the streams, which planning requires; None plans without a lease."""
 
     def as_text(self) -> str:

@@ -38,15 +38,13 @@ from weir.pipeline.decoding import (
 from weir.pipeline.definition import MetricDefinition, column_of
 from weir.pipeline.landing import MAX_SEQUENCE
 from weir.pipeline.partials import rows_in
-from weir.pipeline.wide_columns import spark_schema, widened
+from weir.pipeline.wide_columns import MAX_SIGNED, spark_schema, widened
 from weir.telemetry.events import Aggregate
-
-_MAX_SIGNED = 2**63 - 1
 
 
 def _sum(name: str) -> Column:
     """A sum that stops at the greatest number; a plain sum would overflow and fail the batch for ever."""
-    return fn.coalesce(fn.try_sum(name), fn.lit(_MAX_SIGNED))
+    return fn.coalesce(fn.try_sum(name), fn.lit(MAX_SIGNED))
 
 
 _AGGREGATES: dict[Aggregate, Callable[[str], Column]] = {

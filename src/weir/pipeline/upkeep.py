@@ -20,14 +20,12 @@ from weir.model.durations import DAY_MS, HOUR_MS, SECOND_MS
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.leases import Prolong, held_lease
+from weir.pipeline.leases import LEASE_S, Prolong, held_lease
 from weir.telemetry.store import StreamStore
 
 _log = structlog.get_logger(__name__)
 
-LEASE = "archive"
-# Joining one portion of up to two million events must end within the lease; it is prolonged before each.
-LEASE_S = 600.0
+ARCHIVE_LEASE = "archive"
 # An hour is closed ten minutes after its end, so a shorter period would find nothing new.
 PERIOD_S = 600.0
 
@@ -36,7 +34,7 @@ PERIOD_S = 600.0
 def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]:
     """Hold the archive's lease; yields a function that prolongs it and raises `Conflict` if it was lost."""
     refusal = "another process uses the archive; try again when it is done"
-    with held_lease(store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
+    with held_lease(store, ARCHIVE_LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
         yield prolong
 
 

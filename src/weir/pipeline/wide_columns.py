@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_MAX_SIGNED = pa.scalar(2**63 - 1, pa.uint64())
+MAX_SIGNED = 2**63 - 1
 _SPARK_NAMES = {
     pa.string(): "string",
     pa.binary(): "binary",
@@ -36,5 +36,5 @@ def _wide_type(narrow: pa.DataType) -> pa.DataType:
 def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_uint64(column.type):
         # Only an event that was made up has larger numbers.
-        column = pc.min_element_wise(column, _MAX_SIGNED, skip_nulls=False)
+        column = pc.min_element_wise(column, pa.scalar(MAX_SIGNED, pa.uint64()), skip_nulls=False)
     return column.cast(_wide_type(column.type))

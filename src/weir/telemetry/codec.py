@@ -12,6 +12,11 @@ from weir.telemetry.events import EventKind, EventLayout
 # Samples are packed as 32-bit numbers; larger ones are cut to this.
 MAX_SAMPLE = (1 << 32) - 1
 
+TRUNCATED = "truncated header"
+UNKNOWN_VERSION = "unknown layout version"
+WRONG_LENGTH = "length does not match header"
+NOT_UTF8 = "dimension is not UTF-8"
+
 
 class Undecodable(ValueError):
     """The bytes are not an event of this kind; the text is the reason for setting them aside."""
@@ -63,12 +68,12 @@ def unpack(kind: EventKind, data: bytes) -> MetricEvent:
     """Unpack one event. The pipeline decodes whole batches into columns instead."""
     layout = _layout_of(kind, data)
     if len(data) < layout.header_size:
-        raise Undecodable("truncated header")
+        raise Undecodable(TRUNCATED)
     _, *numbers = struct.unpack_from(layout.struct_format, data)
     found = dict(zip((field.name for field in layout.fields), numbers, strict=False))
     sample_count, *lengths = numbers[len(layout.fields) :]
     if len(data) != layout.header_size + sum(lengths) + 4 * sample_count:
-        raise Undecodable("length does not match header")
+        raise Undecodable(WRONG_LENGTH)
     of_texts, of_names = lengths[: len(layout.texts)], lengths[len(layout.texts) :]
     texts_at = layout.header_size + sum(of_names)
     parts = _parts(data, of_texts, start=texts_at)
@@ -83,9 +88,9 @@ def unpack(kind: EventKind, data: bytes) -> MetricEvent:
 
 def _layout_of(kind: EventKind, data: bytes) -> EventLayout:
     if not data:
-        raise Undecodable("truncated header")
+        raise Undecodable(TRUNCATED)
     if not 1 <= data[0] <= kind.version:
-        raise Undecodable("unknown layout version")
+        raise Undecodable(UNKNOWN_VERSION)
     return kind.layouts[data[0] - 1]
 
 
@@ -98,4 +103,4 @@ def _name(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Undecodable("dimension is not UTF-8") from None
+        raise Undecodable(NOT_UTF8) from None

@@ -15,23 +15,24 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from weir.telemetry.codec import NOT_UTF8, TRUNCATED, UNKNOWN_VERSION, WRONG_LENGTH
 from weir.telemetry.entries import MISSING, OVERSIZED, Entries
 from weir.telemetry.events import EventKind, EventLayout, Field, TextField
 
-REASONS = (
+FAULTS = (
     "",
     "no event field",
     "oversized",
-    "truncated header",
-    "unknown layout version",
-    "length does not match header",
-    "dimension is not UTF-8",
+    TRUNCATED,
+    UNKNOWN_VERSION,
+    WRONG_LENGTH,
+    NOT_UTF8,
     "dimension is empty",
     "unreadable lives",
 )
 """Why an entry is not an event. A fault code is an index into this tuple; 0 means that it is an event."""
 
-_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY, _LIVES = range(len(REASONS))
+_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY, _LIVES = range(len(FAULTS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

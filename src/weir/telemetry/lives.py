@@ -52,7 +52,7 @@ LIFE_ATTEMPT = ">I6I6I1I1"
 
 OUTCOMES = tuple(LifeOutcome)
 ATTEMPT_ENDS = tuple(AttemptEnd)
-REASONS: tuple[DeathReason | None, ...] = (None, *DeathReason)
+DEATH_REASONS: tuple[DeathReason | None, ...] = (None, *DeathReason)
 """A record holds positions in these three tuples."""
 
 _CODES = re.compile(r"[Ic]\d+")

@@ -10,15 +10,12 @@ from collections.abc import Iterable
 from itertools import accumulate, chain
 from struct import Struct
 
-import orjson
 import pyarrow as pa
 
-from weir.model.durations import SECOND_MS
-from weir.model.logged import LoggedMessage
-from weir.telemetry.codec import MetricEvent
-from weir.telemetry.life_rows import lives_of
+from weir.telemetry.lives import codes_of
+from weir.telemetry.log_layout import LOGGED
 
-_LOGGED = Struct(">BBII")
+_LOGGED = Struct(">" + "".join({"I1": "B", "I4": "I"}[code] for code in codes_of(LOGGED)))
 _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
 
 
@@ -60,25 +57,3 @@ def body_columns(bodies: Iterable[bytes], counts: Iterable[int]) -> dict[str, pa
 
 def _texts(values: Iterable[bytes]) -> pa.Array:
     return pa.array([value.decode(errors="replace") for value in values], pa.string())
-
-
-def logged_of(event: MetricEvent) -> list[LoggedMessage]:
-    """The messages in one event of the kind `log`."""
-    lives, bodies = lives_of(event), event.texts["bodies"]
-    assert isinstance(bodies, bytes)
-    rows = split_bodies(bodies, len(lives))
-    if rows is None:
-        raise ValueError("the event holds messages that cannot be read")
-    first = event.values["lives_total"] - len(lives) + 1
-    return [
-        LoggedMessage(
-            number=first + place,
-            life=life,
-            kept_ms=event.values["keep_s"] * SECOND_MS,
-            left_out=left_out,
-            headers=orjson.loads(headers) if headers else {},
-            payload=payload,
-            idempotency_key=key.decode() or None,
-        )
-        for place, (life, (left_out, key, headers, payload)) in enumerate(zip(lives, rows, strict=True))
-    ]

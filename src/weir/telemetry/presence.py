@@ -18,12 +18,12 @@ from typing import Any
 import structlog
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import RedisClusterException, RedisError
 
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
+from weir.redis_client import DRIVER_ERRORS
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,6 @@ NOTE_EVERY_S = 60
 """How often an environment is noted again while a process serves it."""
 MAX_LISTED = 1_000
 _BATCH = 500
-_DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class Presence:
             batch = self._news[:_BATCH]
             try:
                 await self._write(batch)
-            except _DRIVER_ERRORS as error:
+            except DRIVER_ERRORS as error:
                 _log.warning("cannot note which environments this process serves", error=str(error))
                 return
             # Only after the write: environments of a failed batch are written again.
@@ -121,7 +120,7 @@ class ServingProcesses:
             for worker_id in ids:
                 pipeline.zcount(_serves_key(worker_id), since_ms, "+inf")
             counts = await pipeline.execute()
-        except _DRIVER_ERRORS as error:
+        except DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
         # Notes older than `KEEP_MS` are gone: a process may have served others then, so it counts as shared.
         forgotten = since_ms < self._clock.now_ms() - KEEP_MS

@@ -231,22 +231,27 @@ class StreamStore:
 
     def claim(self, name: str, *, holder: str, seconds: float) -> bool:
         """Take or prolong a lease that has one holder at a time and ends by itself if the holder dies."""
-        key, span_ms = _note_key(f"lease:{name}"), int(seconds * 1_000)
         with _translating():
-            if self._redis.set(key, holder, nx=True, px=span_ms):
+            if self._redis.set(_lease_key(name), holder, nx=True, px=int(seconds * 1_000)):
                 return True
-            return self._holds(key, holder) and bool(self._redis.pexpire(key, span_ms))
+        return self.prolong(name, holder=holder, seconds=seconds)
+
+    def prolong(self, name: str, *, holder: str, seconds: float) -> bool:
+        """Prolong a lease; False if it has ended, even if nobody has taken it since."""
+        key = _lease_key(name)
+        with _translating():
+            return self._holds(key, holder) and bool(self._redis.pexpire(key, int(seconds * 1_000)))
 
     def unclaim(self, name: str, *, holder: str) -> None:
         """Give a lease back, unless it has passed to another holder."""
-        key = _note_key(f"lease:{name}")
+        key = _lease_key(name)
         with _translating():
             if self._holds(key, holder):
                 self._redis.delete(key)
 
     def read_lease(self, name: str) -> HeldLease | None:
         """The holder of a lease and the time left; None if nobody holds it."""
-        key = _note_key(f"lease:{name}")
+        key = _lease_key(name)
         with _translating():
             held: Any = self._redis.get(key)
             left_ms: Any = self._redis.pttl(key)
@@ -322,6 +327,10 @@ def _ids(reply: Sequence[Any]) -> list[StreamId]:
 
 def _note_key(name: str) -> str:
     return f"weir:pipeline:{name}"
+
+
+def _lease_key(name: str) -> str:
+    return _note_key(f"lease:{name}")
 
 
 def _tail(reply: Any) -> Tail | None:

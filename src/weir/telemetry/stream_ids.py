@@ -6,6 +6,7 @@ ORIGIN = "0-0"
 """The position before the first entry."""
 
 StreamId = tuple[int, int]
+"""Milliseconds and sequence."""
 
 
 def parse_id(text: str) -> StreamId:

@@ -12,6 +12,9 @@ changes.
 
 from __future__ import annotations
 
+Stream = tuple[str, int]
+"""A metric and a shard."""
+
 GROUP = "weir-pipeline"
 """The consumer group whose position says how far the pipeline has read."""
 

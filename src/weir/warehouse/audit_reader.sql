@@ -31,8 +31,8 @@ LEFT JOIN
 ) AS losses USING (organization, project, environment, queue)
 
 -- name: totals
--- How many queues and events the ledger knows, and its sums by counter.
-SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events, [$COUNTERS(sum(#))] AS counted
+-- How many queues and events the ledger knows.
+SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events
 FROM {ledger:Identifier}
 
 -- name: accounts

@@ -71,11 +71,6 @@ class ClickHouseConnection:
             columns = result.result_columns
             return dict(zip(result.column_names, columns, strict=True)) if columns and columns[0] else {}
 
-    def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and return its rows as an Arrow table."""
-        with translating():
-            return self._client.query_arrow(sql, parameters=dict(parameters or {}), use_strings=True)
-
     def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
         """Insert one block exactly once: a second insert with the same token changes nothing.
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from weir.model.limits import MAX_TIME_MS
+from weir.telemetry.stream_ids import format_id
+from weir.telemetry.streams import Stream
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.queries import load_warehouse_queries
 from weir.warehouse.tables import GapKind
-
-Stream = tuple[str, int]
-_POSITIONS = f"""
-SELECT metric, shard, toUnixTimestamp64Milli(max(position).at) AS ms, max(position).sequence AS sequence
-FROM {tables.OFFSETS}
-GROUP BY metric, shard
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +45,12 @@ class RejectRow:
 
 def read_landed_positions(connection: ClickHouseConnection) -> dict[Stream, str]:
     """The last landed id of every stream."""
-    rows = connection.rows(_POSITIONS)
-    return {(row["metric"], row["shard"]): f"{row['ms']}-{row['sequence']}" for row in rows}
+    # Not by `operator_queries`: it would load the driver of PostgreSQL into every process of Spark.
+    query = load_warehouse_queries("weir.warehouse.reading", "operator.sql")["landed"]
+    return {
+        (row["metric"], row["shard"]): format_id((row["at_ms"], row["sequence"]))
+        for row in connection.rows(query.text)
+    }
 
 
 def insert_gaps(connection: ClickHouseConnection, gaps: Sequence[GapRow], *, token: str, now_ms: int) -> None:

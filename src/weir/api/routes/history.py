@@ -27,7 +27,7 @@ from weir.api.services import present
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS
 from weir.warehouse.reading.periods import Window, parse_period, parse_resolution, window_for
-from weir.warehouse.reading.top import MAX_QUEUES, parse_by
+from weir.warehouse.reading.top import MAX_TOP_QUEUES, parse_by
 from weir.warehouse.reading.warehouse import Warehouse
 
 router = APIRouter(prefix="/api/v1", tags=["history"])
@@ -123,7 +123,7 @@ async def show_environment_metrics(
     by: Annotated[
         str, Query(max_length=32, description="What the top queues are ranked by.")
     ] = "queue_length",
-    top: Annotated[int, Query(ge=1, le=MAX_QUEUES)] = 10,
+    top: Annotated[int, Query(ge=1, le=MAX_TOP_QUEUES)] = 10,
     form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """A whole environment over time, and its queues with the most of one figure."""

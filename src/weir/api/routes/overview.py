@@ -17,7 +17,7 @@ from weir.api.schemas.overview import Me, Overview
 from weir.api.schemas.tenants import EnvironmentView
 from weir.api.services import present
 from weir.warehouse.reading.periods import Window
-from weir.warehouse.reading.top import MAX_QUEUES, By
+from weir.warehouse.reading.top import MAX_TOP_QUEUES, By
 from weir.warehouse.reading.warehouse import Warehouse
 
 _PREFIX = "/api/v1"
@@ -62,7 +62,7 @@ async def show_queue_overview(
     """Every queue that was active in the period: its depth over time and its figures."""
     lines, ranked = await asyncio.gather(
         warehouse.sparklines.of(access.environment, window),
-        warehouse.top.of(access.environment, window, by=By.WAIT_P95, limit=MAX_QUEUES),
+        warehouse.top.of(access.environment, window, by=By.WAIT_P95, limit=MAX_TOP_QUEUES),
     )
     queues = [{**rank_document(totals), "depth": lines.get(totals.queue, [])} for totals in ranked]
     return json_response({"period": period_document(window), "items": queues})

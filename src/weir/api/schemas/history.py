@@ -15,7 +15,7 @@ from weir.api.records import Shape, records
 from weir.model.durations import DAY_MS
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.percentiles import Sketch
-from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, error_rate, per_second, utilization_pct
+from weir.warehouse.reading.arithmetic import ATTEMPT_END_COUNTERS, error_rate, per_second, utilization_pct
 from weir.warehouse.reading.freshness import LandedGap
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
@@ -386,7 +386,7 @@ def _spread(columns: Columns, gauge: str) -> dict[str, Sequence[Any]]:
 
 
 def _error_rates(columns: Columns) -> list[float | None]:
-    moments = zip(*(columns[name] for name in ATTEMPT_ENDS), strict=True)
+    moments = zip(*(columns[name] for name in ATTEMPT_END_COUNTERS), strict=True)
     return [None if ends[0] is None else error_rate(*ends) for ends in moments]
 
 

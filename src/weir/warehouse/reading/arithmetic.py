@@ -19,12 +19,12 @@ def utilization_pct(running: float, limit: float | None) -> float | None:
     return 100 * running / limit if limit else None
 
 
-ATTEMPT_ENDS = ("acked", "nacked", "dead", "lapsed")
+ATTEMPT_END_COUNTERS = ("acked", "nacked", "dead", "lapsed")
 """The counters of how attempts end: done, then three ways to fail."""
 
 
 def error_rate(acked: float, *failures: float) -> float | None:
-    """The share of finished attempts that failed, from the `ATTEMPT_ENDS`; unknown when none finished.
+    """The share of finished attempts that failed, from `ATTEMPT_END_COUNTERS`; unknown when none finished.
 
     A lease that lapsed on the last attempt counts twice, as lapsed and as dead. The rate still stays between
     0 and 1.

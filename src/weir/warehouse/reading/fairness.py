@@ -18,7 +18,7 @@ from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import LIVES
 
-SLOTS = 60
+FAIRNESS_SLOTS = 60
 """How many points the index over time has."""
 MAX_KEYS = 100
 LONGEST_PERIOD_MS = 7 * DAY_MS
@@ -73,7 +73,7 @@ class FairnessReader:
             raise InvalidInput(
                 f"fairness is told for up to {duration(LONGEST_PERIOD_MS)}; ask for a shorter period"
             )
-        step_ms = -(-(to_ms - from_ms) // SLOTS)
+        step_ms = -(-(to_ms - from_ms) // FAIRNESS_SLOTS)
         asked: dict[str, Any] = {
             "table": LIVES,
             "queue": queue.queue,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from weir.model.clock import Clock
 from weir.model.wording import moment
+from weir.telemetry.stream_ids import StreamId
 from weir.telemetry.switch import OffSpan, ShardSwitch
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.reader import Reader
@@ -18,14 +19,11 @@ from weir.warehouse.tables import GapKind
 STALE_AFTER_MS = 60_000
 """If telemetry is further behind than this, nothing is judged by it: rules are unknown, rates are null."""
 
-Position = tuple[int, int]
-"""A stream id: milliseconds and sequence."""
-
 
 class Tails(Protocol):
     """Where the metric streams end right now."""
 
-    async def tails(self, metric: str) -> Mapping[int, Position]:
+    async def tails(self, metric: str) -> Mapping[int, StreamId]:
         """The newest id ever written, by shard; shards without any event are left out."""
 
     async def switches(self) -> Sequence[ShardSwitch]:
@@ -69,8 +67,8 @@ class Freshness:
 def freshness_of(
     *,
     now_ms: int,
-    landed: Mapping[int, Position],
-    tails: Mapping[int, Position],
+    landed: Mapping[int, StreamId],
+    tails: Mapping[int, StreamId],
     switches: Sequence[ShardSwitch] = (),
 ) -> Freshness:
     """Compare the landed positions with the ends of the streams.

@@ -15,7 +15,7 @@ from weir.model.limits import MAX_TIME_MS
 from weir.model.lives import Life, LifeOutcome
 from weir.model.message import check_message_id, check_number
 from weir.model.names import EnvironmentRef, QueueRef, check_name
-from weir.telemetry.life_rows import read_life
+from weir.telemetry.life_reader import read_life
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import LIVES

@@ -16,7 +16,7 @@ from weir.model.message import check_number
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.telemetry.events import LOG
-from weir.telemetry.life_rows import read_life
+from weir.telemetry.life_reader import read_life
 from weir.warehouse import tables
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, LandedGap
 from weir.warehouse.reading.questions import ask_tenant

@@ -11,7 +11,6 @@ SELECT
     max(t.event_loop_lag_us_max) AS event_loop_lag_us_max,
     sum(t.free_slots_sum) AS free_slots_sum,
     min(t.free_slots_min) AS free_slots_min,
-    max(t.max_pool_size) AS pool_size_max,
     sum(t.internal_queue_sum) AS internal_queue_sum,
     max(t.internal_queue_max) AS internal_queue_max,
     sum(t.samples) AS counted_samples,
@@ -47,7 +46,6 @@ SELECT
     max(t.event_loop_lag_us_max) AS event_loop_lag_us_max,
     sum(t.free_slots_sum) AS free_slots_sum,
     min(t.free_slots_min) AS free_slots_min,
-    max(t.max_pool_size) AS pool_size_max,
     sum(t.internal_queue_sum) AS internal_queue_sum,
     max(t.internal_queue_max) AS internal_queue_max,
     sumIf(t.samples, counted) AS counted_samples,
@@ -62,8 +60,7 @@ SELECT
     sumIf(t.deaths, counted) AS deaths,
     sumIf(t.lag_count, counted) AS lag_count,
     sumIf(t.lag_ms_sum, counted) AS lag_ms_sum,
-    maxIf(t.lag_ms_max, counted) AS lag_ms_max,
-    max(t.last) AS last
+    maxIf(t.lag_ms_max, counted) AS lag_ms_max
 FROM {table:Identifier} AS t
 WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')

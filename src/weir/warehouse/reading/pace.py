@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from weir.model.durations import MINUTE_MS, SECOND_MS
+from weir.warehouse.reading.arithmetic import drain_ms
 from weir.warehouse.tables import BUCKET_MS
 
 PACE_SPAN_MS = 5 * MINUTE_MS
@@ -50,10 +51,7 @@ class Pace:
 
     def drain_ms(self, backlog: float) -> float:
         """How long until the backlog is gone at these rates; infinite if it does not shrink."""
-        if backlog <= 0:
-            return 0.0
-        shrinking = self.leaving - self.arriving
-        return backlog * SECOND_MS / shrinking if shrinking > 0 else math.inf
+        return drain_ms(backlog=backlog, arrived=self.arriving, left=self.leaving, span_ms=SECOND_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

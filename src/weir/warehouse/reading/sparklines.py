@@ -15,8 +15,8 @@ from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import QUEUES, GapKind
 
-SLOTS = 30
-MAX_QUEUES = 10_000
+SPARKLINE_SLOTS = 30
+MAX_SPARKLINES = 10_000
 
 
 class SparklineReader:
@@ -26,9 +26,9 @@ class SparklineReader:
         self._shards = shards
 
     async def of(self, environment: EnvironmentRef, window: Window) -> dict[str, list[int | None]]:
-        """The depths in `SLOTS` slots, by queue; see `filled`."""
+        """The depths in `SPARKLINE_SLOTS` slots, by queue; see `filled`."""
         start_s, end_s = window.start_ms // 1_000, window.end_ms // 1_000
-        slot_s = max(1, (end_s - start_s) // SLOTS)
+        slot_s = max(1, (end_s - start_s) // SPARKLINE_SLOTS)
         rows, trust = await asyncio.gather(
             self._reader.ask(
                 ask_tenant(
@@ -38,7 +38,7 @@ class SparklineReader:
                     start_s=start_s,
                     end_s=end_s,
                     slot_s=slot_s,
-                    limit=MAX_QUEUES,
+                    limit=MAX_SPARKLINES,
                 )
             ),
             self._trust.of("queue", shard_of(environment, shards=self._shards)),
@@ -53,7 +53,7 @@ def lost_slots(gaps: Sequence[LandedGap], *, start_ms: int, slot_ms: int) -> Map
     lost: dict[int, bool] = {}
     for gap in gaps:
         first = max((gap.span.start_ms - start_ms) // slot_ms, 0)
-        last = min((gap.span.end_ms - 1 - start_ms) // slot_ms, SLOTS - 1)
+        last = min((gap.span.end_ms - 1 - start_ms) // slot_ms, SPARKLINE_SLOTS - 1)
         for slot in range(first, last + 1):
             lost[slot] = lost.get(slot, False) or gap.kind is GapKind.DROPPED
     return lost
@@ -70,7 +70,7 @@ def filled(
     known = dict(zip(slots, depths, strict=True))
     line: list[int | None] = []
     before: int | None = None
-    for slot in range(SLOTS):
+    for slot in range(SPARKLINE_SLOTS):
         if lost.get(slot):
             before = None
         before = known.get(slot, before)

@@ -249,6 +249,7 @@ WHERE $TENANT AND t.worker_id = {worker_id:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY t.organization, t.project, t.environment, t.queue
 ORDER BY lag_count DESC, queue
+LIMIT {limit:UInt32}
 
 -- name: environment_audits
 -- The newest audits before a number, newest first, each with the drift of one environment.

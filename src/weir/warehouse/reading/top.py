@@ -15,7 +15,7 @@ from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS, count_left
 from weir.warehouse.percentiles import Sketch, kinds_of, sketch_of
 from weir.warehouse.reading.arithmetic import (
-    ATTEMPT_ENDS,
+    ATTEMPT_END_COUNTERS,
     drain_ms,
     error_rate,
     mean,
@@ -32,7 +32,7 @@ from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Answer, Reader
 from weir.warehouse.tables import BUCKET_MS, QUEUES
 
-MAX_QUEUES = 1_000
+MAX_TOP_QUEUES = 1_000
 
 
 class By(StrEnum):
@@ -112,8 +112,8 @@ class TopReader:
         self, environment: EnvironmentRef, window: Window, *, by: By, limit: int
     ) -> list[QueueTotals]:
         """The `limit` queues with the greatest figures, greatest first, without queues that did nothing."""
-        if not 1 <= limit <= MAX_QUEUES:
-            raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_QUEUES}")
+        if not 1 <= limit <= MAX_TOP_QUEUES:
+            raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_TOP_QUEUES}")
         frame = _coarse(window)
         digests = await self._digests.in_table(frame["table"])
         ranked = await self._reader.ask(
@@ -185,7 +185,7 @@ def _totals(row: dict[str, Any], *, span_ms: int, paces: Mapping[str, Pace] | No
         wait_max_ms=row["wait_max_ms"] if waited else None,
         percentiles_ms=tuple(row["wait_percentiles"]) if waited else None,
         sketch=sketch_of(row.get("wait_sketches", kinds_of(row["wait_count"]))),
-        error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
+        error_rate=error_rate(*(counters[name] for name in ATTEMPT_END_COUNTERS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
         drain_ms=_drain_ms(row["queue"], paces, backlog=backlog, counters=counters, span_ms=span_ms),

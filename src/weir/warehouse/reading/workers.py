@@ -20,7 +20,7 @@ from weir.warehouse.reading.series import Columns, Point, PointKind, Shape, Time
 from weir.warehouse.tables import WORKER_LAGS, WORKERS
 
 MAX_WORKERS = 1_000
-MAX_QUEUES = 1_000
+MAX_LAG_QUEUES = 1_000
 # A process reports every 5 s: it missed four reports.
 SILENT_AFTER_MS = 20_000
 # Compared with the mean over the window, so single late timers do not count.
@@ -174,7 +174,7 @@ class WorkerReader:
             **_span(window),
             "table": table_of(WORKER_LAGS, window.resolution),
             "worker_id": worker_id,
-            "limit": MAX_QUEUES,
+            "limit": MAX_LAG_QUEUES,
         }
         question = (
             ask_operator("worker_queue_lags", **asked)

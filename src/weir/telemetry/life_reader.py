@@ -1,4 +1,4 @@
-"""Makes lives from rows, which come from `life_columns` or from the warehouse."""
+"""Reads lives from rows, which come from `life_columns` or from the warehouse."""
 
 from __future__ import annotations
 
@@ -7,29 +7,14 @@ from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-import pyarrow as pa
-
 from weir.model.ids import MessageId
 from weir.model.inspection import WaitParts
 from weir.model.lives import Life, LifeAttempt
 from weir.model.names import QueueRef
-from weir.telemetry.codec import MetricEvent
-from weir.telemetry.life_columns import ATTEMPT_COLUMNS, find_lives, life_columns
-from weir.telemetry.lives import ATTEMPT_ENDS, OUTCOMES, REASONS
+from weir.telemetry.life_columns import ATTEMPT_COLUMNS
+from weir.telemetry.lives import ATTEMPT_ENDS, DEATH_REASONS, OUTCOMES
 
 _NOBODY = UUID(int=0)
-
-
-def lives_of(event: MetricEvent) -> list[Life]:
-    """The lives in one event of the kind `life`."""
-    organization, project, environment, queue = event.dimensions
-    ref = QueueRef(organization=organization, project=project, environment=environment, queue=queue)
-    records = pa.array([event.texts["records"]], pa.binary())
-    found = find_lives(records, np.array([event.values["lives"]], np.uint32))
-    if found.broken.any():
-        raise ValueError("the event holds lives that cannot be read")
-    return [read_life(ref, row) for row in life_columns(found).to_pylist()]
 
 
 def read_life(queue: QueueRef, row: Mapping[str, Any]) -> Life:
@@ -40,7 +25,7 @@ def read_life(queue: QueueRef, row: Mapping[str, Any]) -> Life:
         message_id=MessageId(str(_uuid(row["message_id"]))),
         key=row["key"] or None,
         outcome=OUTCOMES[row["outcome"]],
-        reason=REASONS[row["reason"]],
+        reason=DEATH_REASONS[row["reason"]],
         enqueued_at_ms=row["enqueued_ms"],
         available_at_ms=row["available_ms"],
         handed_out_at_ms=row["handed_out_ms"] or None,
