@@ -11,9 +11,7 @@ from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
 from weir.cli.output import print_fields, print_items, print_json, print_result, shown_time
 
-app = typer.Typer(
-    no_args_is_help=True, help="Alerts that the rules raised: list, show, acknowledge, resolve."
-)
+app = typer.Typer(no_args_is_help=True)
 
 AlertId = Annotated[str, typer.Argument(help="Id of the alert, as `weir alert list` shows it.")]
 

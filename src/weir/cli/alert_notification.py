@@ -11,13 +11,12 @@ from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 
-_HELP = "Alert notifications: what was sent through which alert channel, with every attempt."
-app = typer.Typer(no_args_is_help=True, help=_HELP)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def alert_notification() -> None:
-    """Alert notifications: what was sent through which alert channel, with every attempt."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command("list")

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def audit() -> None:
-    """The audit log: who changed what inside the scope of the token."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command("list")

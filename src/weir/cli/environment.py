@@ -12,9 +12,7 @@ from weir.cli.output import Columns, print_items, print_result, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, NotFound
 
-app = typer.Typer(
-    no_args_is_help=True, help="Environments: each has queues of its own, and a limit of leases."
-)
+app = typer.Typer(no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the environment.")]
 ConcurrencyOption = Annotated[

@@ -24,9 +24,7 @@ from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.wording import duration
 
-app = typer.Typer(
-    no_args_is_help=True, help="Messages: list, find, show, why, run, reschedule, priority, cancel."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")

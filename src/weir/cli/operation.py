@@ -12,9 +12,7 @@ from weir.cli.output import Columns, print_fields, print_items, print_json, show
 from weir.cli.tables import id_column, long_column, number_column
 from weir.operations.model import OperationStatus
 
-app = typer.Typer(
-    no_args_is_help=True, help="Operations: pushes and settlements that were queued under load."
-)
+app = typer.Typer(no_args_is_help=True)
 
 OperationId = Annotated[str, typer.Argument(help="Id of the operation, as the answer to the push gave it.")]
 

@@ -22,7 +22,7 @@ from weir.errors import InvalidInput
 from weir.settings import Settings
 from weir.stores.urls import resolve_urls
 
-app = typer.Typer(no_args_is_help=True, help="The pipeline: how events get from the streams to the charts.")
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(metrics_switch.app, name="metrics")
 
 
