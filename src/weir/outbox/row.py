@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from weir.errors import InvalidInput, TooLarge
-from weir.model.durations import Duration, to_ms
+from weir.model.durations import Duration, to_optional_ms
 from weir.model.ids import new_id
 from weir.model.message import NewMessage, check_message, headers_fit
 from weir.model.names import check_name
@@ -38,7 +38,7 @@ def outbox_row(
     is_json = not isinstance(payload, bytes)
     body = _json(payload) if is_json else payload
     assert isinstance(body, bytes)
-    delay_ms = None if delay is None else to_ms(delay)
+    delay_ms = to_optional_ms(delay)
     check_name(queue, what="queue")
     message = NewMessage(
         payload=body,
