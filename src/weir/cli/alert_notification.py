@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LongLimitOption
 from weir.cli.output import Columns, print_items, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 
@@ -23,7 +21,7 @@ def alert_notification() -> None:
 @about_environment
 def list_notifications(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 20,
+    limit: LongLimitOption = 20,
     as_json: JsonOption = False,
 ) -> None:
     """List the notifications of an environment, newest first."""

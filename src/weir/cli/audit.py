@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LongLimitOption
 from weir.cli.output import Columns, print_items, scope_text, shown_time
 from weir.cli.tables import id_column, long_column
 
@@ -23,7 +21,7 @@ def audit() -> None:
 @about_environment
 def list_changes(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 50,
+    limit: LongLimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the requested changes, newest first; `-o`, `-p` and `-e` select those of a tenant."""

@@ -15,9 +15,8 @@ from weir.cli.message_options import (
     MessageIdArgument,
     StateOption,
     TextOption,
-    moment_ms,
 )
-from weir.cli.options import JsonOption, given
+from weir.cli.options import JsonOption, given, moment_ms
 from weir.cli.output import Columns, flat_fields, print_items, print_json, print_result, shown_time
 from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.errors import InvalidInput
