@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benches.figures import percentile
 from weir.broker.broker import Broker, Shard
 from weir.model.message import Delivery, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -20,8 +21,7 @@ BATCH = 100
 
 
 def percentile_ms(seconds: Sequence[float], share: float) -> float:
-    ordered = sorted(seconds)
-    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1_000, 3)
+    return round(percentile(seconds, share) * 1_000, 3)
 
 
 def batch_of(count: int) -> list[NewMessage]:

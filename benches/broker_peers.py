@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benches.figures import say
+
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent
 _LOCK = _ROOT / "requirements-bench.lock"
@@ -108,4 +110,4 @@ def end_to_end(pushed_per_s: float, worked_per_s: float) -> float:
 
 
 def _say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
+    say(f"bench: {text}")

@@ -10,10 +10,9 @@ import asyncio
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import uvloop
 
 from benches.children import child
 from benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
+from benches.figures import percentile, say
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -117,7 +117,7 @@ async def _deaths(broker: RedisBroker, database: Database, *, deaths: int, round
         while moved < deaths:
             moved += (await mover.move(shard)).stored
         speeds.append(deaths / (time.monotonic() - began))
-        _say(f"deaths: {speeds[-1]:,.0f}/s")
+        say(f"deaths: {speeds[-1]:,.0f}/s")
     return {
         "deaths_per_s": round(statistics.median(speeds)),
         "deaths_spread": [round(min(speeds)), round(max(speeds))],
@@ -153,7 +153,7 @@ async def _redrive(broker: RedisBroker, database: Database) -> dict[str, Any]:
         done = await runner.step(task.id) or done
     speed = done.done / (time.monotonic() - began)
     assert done.done == done.expected
-    _say(f"redrive: {speed:,.0f}/s")
+    say(f"redrive: {speed:,.0f}/s")
     return {"redrive_per_s": round(speed), "redriven": done.done}
 
 
@@ -173,7 +173,7 @@ async def _group_by(database: Database, *, rounds: int) -> dict[str, Any]:
             began = time.monotonic()
             await fetch(connection, SQL["job_status"])
             times.append((time.monotonic() - began) * 1000)
-            _say(f"GROUP BY: {times[-1]:,.0f} ms")
+            say(f"GROUP BY: {times[-1]:,.0f} ms")
     return {"group_by_ms": round(statistics.median(times)), "group_by_best_ms": round(min(times))}
 
 
@@ -186,15 +186,15 @@ async def _reads(client: httpx2.AsyncClient, *, rounds: int) -> dict[str, Any]:
     for _ in range(rounds * 200):
         status += await _timed(client, "/dlq-status", 1)
         bare += await _timed(client, "/livez", 1)
-    _say(f"status: {_quantile(status, 0.99):.2f} ms p99")
+    say(f"status: {percentile(status, 0.99):.2f} ms p99")
     groups = [ms for _ in range(rounds) for ms in await _timed(client, "/api/v1/dlq/groups", 40)]
     return {
-        "status_p50_ms": round(_quantile(status, 0.5), 2),
-        "status_p99_ms": round(_quantile(status, 0.99), 2),
-        "bare_p50_ms": round(_quantile(bare, 0.5), 2),
-        "bare_p99_ms": round(_quantile(bare, 0.99), 2),
-        "groups_p50_ms": round(_quantile(groups, 0.5), 2),
-        "groups_p95_ms": round(_quantile(groups, 0.95), 2),
+        "status_p50_ms": round(percentile(status, 0.5), 2),
+        "status_p99_ms": round(percentile(status, 0.99), 2),
+        "bare_p50_ms": round(percentile(bare, 0.5), 2),
+        "bare_p99_ms": round(percentile(bare, 0.99), 2),
+        "groups_p50_ms": round(percentile(groups, 0.5), 2),
+        "groups_p95_ms": round(percentile(groups, 0.95), 2),
         "consumers": CONSUMERS + 3,
         "groups": (CONSUMERS + 2) * GROUPS,
     }
@@ -212,12 +212,12 @@ async def _purge(client: httpx2.AsyncClient) -> dict[str, Any]:
             times += await _timed(client, "/dlq-status", 1)
             await asyncio.sleep(0.05)
         task = (await client.get(location)).json()
-        _say(f"purge: {task['done']:,} of {task['expected']:,}")
+        say(f"purge: {task['done']:,} of {task['expected']:,}")
     seconds = time.monotonic() - began
     assert (task["state"], task["done"]) == ("completed", task["expected"]), task
     return {
-        "purge_status_p50_ms": round(_quantile(times, 0.5), 2),
-        "purge_status_p99_ms": round(_quantile(times, 0.99), 2),
+        "purge_status_p50_ms": round(percentile(times, 0.5), 2),
+        "purge_status_p99_ms": round(percentile(times, 0.99), 2),
         "purge_status_samples": len(times),
         "purged": task["done"],
         "purge_per_s": round(task["done"] / seconds),
@@ -232,11 +232,6 @@ async def _timed(client: httpx2.AsyncClient, path: str, count: int) -> list[floa
         times.append((time.perf_counter() - began) * 1000)
         answer.raise_for_status()
     return times
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 async def _size(database: Database) -> dict[str, Any]:
@@ -267,7 +262,3 @@ async def _ready(client: httpx2.AsyncClient) -> None:
             except httpx2.TransportError:
                 pass
             await asyncio.sleep(0.1)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

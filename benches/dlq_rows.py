@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from dataclasses import dataclass
 
+from benches.figures import say
 from weir.channels.consumers import ensure_consumers
 from weir.control.database import Database, execute, fetch
 from weir.control.sql import load_queries
@@ -58,11 +58,11 @@ async def fill(database: Database, environment: EnvironmentRef, sizes: Sizes) ->
     definitions = await _drop_indexes(database)
     await _insert(database, sizes, consumers)
     loaded = time.monotonic()
-    _say(f"{sizes.rows:,} rows in {loaded - began:.0f} s; now the indexes")
+    say(f"{sizes.rows:,} rows in {loaded - began:.0f} s; now the indexes")
     await _make_indexes(database, definitions)
     indexed = time.monotonic()
     await _count(database)
-    _say(f"indexes in {indexed - loaded:.0f} s, counts in {time.monotonic() - indexed:.0f} s")
+    say(f"indexes in {indexed - loaded:.0f} s, counts in {time.monotonic() - indexed:.0f} s")
     return {"load_s": round(loaded - began, 1), "index_s": round(indexed - loaded, 1)}
 
 
@@ -102,7 +102,7 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
                     size=PAYLOAD_BYTES,
                 )
             done += count
-            _say(f"{done:,} of {sizes.rows:,} rows")
+            say(f"{done:,} of {sizes.rows:,} rows")
 
     await asyncio.gather(work(), work())
 
@@ -122,7 +122,7 @@ async def _make_indexes(database: Database, definitions: list[str]) -> None:
         await connection.execute("SET maintenance_work_mem = '1GB'")
         for number, definition in enumerate(definitions, start=1):
             await connection.execute(definition.encode())
-            _say(f"index {number} of {len(definitions)}")
+            say(f"index {number} of {len(definitions)}")
         await connection.execute("VACUUM (ANALYZE) weir.dead_letters")
 
 
@@ -137,7 +137,3 @@ async def _count(database: Database) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

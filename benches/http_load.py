@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
 
+from benches.figures import percentile
+
 _PATIENCE_S = 30.0
 RequestMaker = Callable[[], bytes | None]
 """The next request; None ends the connection."""
@@ -29,8 +31,7 @@ class Load:
         return len(self.latencies_s) / self.seconds
 
     def percentile_ms(self, share: float) -> float:
-        ordered = sorted(self.latencies_s)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+        return percentile(self.latencies_s, share) * 1000
 
 
 class _Connection(asyncio.Protocol):

@@ -16,7 +16,6 @@ import asyncio
 import itertools
 import os
 import statistics
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
+from benches.figures import say
 from benches.http_load import Load, generate, request
 from benches.load_check import drained_after_s, estimates_within, verdict
 from benches.load_drain import drain
@@ -99,7 +99,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    print(f"load: {text}", file=sys.stderr, flush=True)
+    say(f"load: {text}")
 
 
 def _push(token: str, queue: str, producer: int, number: int, *, messages: int) -> bytes:

@@ -2,14 +2,13 @@
 
 Each arrival is the next push of a producer that waits for no answer, so a producer's pushes have an order. An
 answer that takes longer than a producer's patience is a timeout: the connection is dropped, and the server
-worked in vain. A refused push is not sent again. If producers honour Retry-After, they pause for as long as
-the server asked; an arrival for which no producer is free is counted as held back.
+worked in vain. A refused push is not sent again. An arrival for which no producer is free is counted as held
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -32,7 +31,7 @@ class Traffic:
     unsent: int = 0
     """Arrivals that found no free connection: the generator's own limit."""
     held_back: int = 0
-    """Arrivals without a free producer: all pause, or wait for an answer."""
+    """Arrivals without a free producer: all wait for an answer."""
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: dict[int, list[float]] = field(default_factory=dict)
     accepted: list[tuple[int, int]] = field(default_factory=list)
@@ -93,16 +92,13 @@ class Generator:
         producers: int,
         patience_s: float,
         max_connections: int,
-        honouring: bool = False,
     ) -> None:
         self._ports = ports
         self._make = make
         self._numbers: dict[int, int] = {}
         self._patience_s = patience_s
         self._max_connections = max_connections
-        self._honouring = honouring
         self._ready = deque(range(producers))
-        self._away: list[tuple[float, int]] = []
         self._idle: deque[_Connection] = deque()
         self._busy: dict[_Connection, None] = {}
         self._opened = 0
@@ -117,7 +113,6 @@ class Generator:
         while (now := time.perf_counter()) - started < seconds:
             due = int((now - started) * per_s) - arrived
             arrived += due
-            self._return(now)
             self._give_up(now)
             for _ in range(due):
                 self._arrive()
@@ -188,10 +183,7 @@ class Generator:
             self.traffic.accepted.append((producer, number))
             if status == 202:
                 self._note_estimate(answer)
-        if self._honouring and status in (429, 503):
-            heapq.heappush(self._away, (now + float(header(answer, b"retry-after") or 1), producer))
-        else:
-            self._ready.append(producer)
+        self._ready.append(producer)
         if connection.open:
             self._idle.append(connection)
         else:
@@ -203,10 +195,6 @@ class Generator:
         text = answer[wait : answer.find(b",", wait)]
         if text != b"null":
             self.traffic.estimates[answer[at : at + 36]] = int(text)
-
-    def _return(self, now: float) -> None:
-        while self._away and self._away[0][0] <= now:
-            self._ready.append(heapq.heappop(self._away)[1])
 
     def _give_up(self, now: float) -> None:
         """Drop the connections of requests that took too long; requests are in the order of their age."""

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import uvloop
 
+from benches.figures import percentile
 from benches.http_load import Load, generate
 from benches.webhook_burst import burst
 from benches.webhook_house import House, body_of, open_house, request_of
@@ -44,8 +45,8 @@ async def _run(*, rounds: int, seconds: float, probes: int) -> dict[str, Any]:
         "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
         "accept_p50_ms": round(statistics.median(load.percentile_ms(0.5) for load in hooks), 2),
         "accept_p99_ms": round(statistics.median(load.percentile_ms(0.99) for load in hooks), 2),
-        "visible_p50_ms": round(_percentile(visible, 0.5), 2),
-        "visible_p99_ms": round(_percentile(visible, 0.99), 2),
+        "visible_p50_ms": round(percentile(visible, 0.5), 2),
+        "visible_p99_ms": round(percentile(visible, 0.99), 2),
         **figures,
         "connections": CONNECTIONS,
         "rounds": rounds,
@@ -104,7 +105,3 @@ def _maker(hook: str) -> Callable[[], bytes]:
 
     counter = numbers()
     return lambda: b"%s%s-%d%s" % (head, prefix.encode(), next(counter), rest)
-
-
-def _percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from weir.cli.main import CHECKOUT_COMMANDS, app
+from weir.cli.main import CHECKOUT_COMMANDS, COMMANDS, app
 
 OF_TYPER = {"help", "install_completion", "show_completion", "version"}
 
@@ -57,3 +57,22 @@ def test_completion_is_installed_by_weir_alone() -> None:
     assert [
         words for words, command in leaves() if "install_completion" in {one.name for one in command.params}
     ] == []
+
+
+def nouns() -> Iterator[tuple[str, Any, Any]]:
+    root: Any = get_command(app)
+    context = root.make_context("weir", [], resilient_parsing=True)
+    for name in COMMANDS:
+        found = root.get_command(context, name)
+        if hasattr(found, "list_commands"):
+            yield name, found, context
+
+
+def test_the_line_of_a_noun_ends_with_exactly_its_commands() -> None:
+    for name, noun, context in nouns():
+        verbs = COMMANDS[name][1].removesuffix(".").rpartition(": ")[2].split(", ")
+        assert (name, sorted(verbs)) == (name, sorted(noun.list_commands(context)))
+
+
+def test_a_noun_says_the_same_as_the_list_of_nouns() -> None:
+    assert [name for name, noun, _ in nouns() if noun.help != COMMANDS[name][1]] == []

@@ -331,3 +331,15 @@ async def test_a_refused_stream_is_tried_as_often_as_any_request_and_at_the_next
         with pytest.raises(ApiError, match="unavailable"):
             await anext(weir.watch("0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77", timeout=20))
     assert hosts == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b'["a list"]'])
+async def test_a_refusal_without_a_problem_document_is_an_api_error_for_streams_and_requests(
+    body: bytes,
+) -> None:
+    async with client(lambda _: httpx2.Response(404, content=body)) as weir:
+        with pytest.raises(ApiError) as of_a_request:
+            await weir.push("q", 1)
+        with pytest.raises(ApiError) as of_a_stream:
+            await anext(weir.watch("0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77", timeout=20))
+    assert str(of_a_stream.value) == str(of_a_request.value)

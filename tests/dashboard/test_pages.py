@@ -234,6 +234,7 @@ async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, worl
     await page.goto(site.link("specs"))
     await expect(page.get_by_role("button", name="Plan")).to_be_visible()
     await page.goto(site.link("workers"))
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Processes")
     async with page.expect_response(lambda one: "/workers?all_environments=true" in one.url) as answered:
         await page.get_by_label("every environment").check()
     assert (await answered.value).ok

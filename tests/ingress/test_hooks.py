@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import time
+from uuid import uuid4
 
 import pytest
 
@@ -15,13 +16,13 @@ from support.waiting import until
 from weir.api.edge import Edge
 from weir.errors import BrokerUnavailable
 from weir.exchange.seam import Refused
-from weir.model.limits import MAX_ERROR_BYTES
+from weir.model.limits import MAX_ERROR_BYTES, MAX_RESULT_BYTES
 from weir.model.message import NewMessage
 from weir.model.receipts import HOOK, RECEIVED_AT
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.worker import Context, Reject
-from weir.workers.journal import AttemptRecord, attempts_of
+from weir.workers.journal import AttemptRecord, attempts_of, result_of
 
 SPEC = """
 app Hooks {
@@ -375,22 +376,30 @@ async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
     ],
 )
 async def test_no_error_or_result_of_a_command_stops_the_record(house, error, result):
+    message_id = await record_done(house, error=error, result=result)
+    (row,) = await attempts_of(house.database, house.environment, message_id)
+    assert len(row["error"]) == min(len(error), MAX_ERROR_BYTES)
+
+
+async def record_done(house, **told):
     queue = house.environment.queue("In")
-    await house.broker.enqueue(queue, [NewMessage(payload=b"{}", idempotency_key="k")])
+    await house.broker.enqueue(queue, [NewMessage(payload=b"{}", idempotency_key=uuid4().hex)])
     (delivery,) = await house.broker.dequeue(queue, consumer="c")
     attempt = AttemptRecord(
-        delivery=delivery,
-        worker="w",
-        started_at_ms=1,
-        finished_at_ms=2,
-        ending="done",
-        error=error,
-        result=result,
+        delivery=delivery, worker="w", started_at_ms=1, finished_at_ms=2, ending="done", **told
     )
     house.journal.record(attempt)
     await house.journal.flush()
-    (row,) = await attempts_of(house.database, house.environment, delivery.message_id)
-    assert len(row["error"]) == min(len(error), MAX_ERROR_BYTES)
+    return delivery.message_id
+
+
+async def test_a_result_is_measured_in_bytes_and_not_in_characters(house):
+    # The quotes around the text are two of its bytes.
+    fits = "é" * ((MAX_RESULT_BYTES - 2) // 2)
+    kept = await result_of(house.database, house.environment, await record_done(house, result=fits))
+    assert kept["result"] == fits
+    kept = await result_of(house.database, house.environment, await record_done(house, result=fits + "é"))
+    assert kept["result"] == {"omitted": f"{MAX_RESULT_BYTES + 2} bytes"}
 
 
 async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(house):

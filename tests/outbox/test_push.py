@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from datetime import timedelta
+from http import HTTPMethod
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import django
 import psycopg
@@ -16,6 +19,7 @@ from django.db import connections, transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from weir.client.encoding import encode
 from weir.errors import InvalidInput, TooLarge
 from weir.outbox import apush, migrate, push
 
@@ -180,8 +184,8 @@ async def test_the_wrong_call_for_a_connection_says_the_right_one(shop_url: str)
         ({"queue": ""}, InvalidInput, "a queue name is empty"),
         ({"payload": "x" * (640 << 10)}, TooLarge, "at most 655360"),
         ({"payload": float("nan")}, InvalidInput, "no JSON form"),
-        ({"payload": object()}, InvalidInput, "a object"),
-        ({"payload": {1, 2}}, InvalidInput, "push bytes"),
+        ({"payload": object()}, InvalidInput, "object has no JSON form"),
+        ({"payload": {1, 2}}, InvalidInput, "send bytes"),
         ({"key": "a\x00b"}, InvalidInput, "control character"),
         ({"headers": {"a": 1}}, InvalidInput, "is not text"),
         ({"headers": {"a": "b" * (64 << 10)}}, TooLarge, "the headers have"),
@@ -220,3 +224,11 @@ def test_a_role_that_may_only_insert_can_push(shop_url: str) -> None:
         admin.execute("DROP OWNED BY weir_outbox_app")
         admin.execute("DROP ROLE weir_outbox_app")
     assert payloads(shop_url) == [1]
+
+
+@pytest.mark.parametrize("payload", [UUID(int=7), HTTPMethod.GET, MappingProxyType({"é": [1, 2.5, None]})])
+def test_a_payload_has_the_same_bytes_as_in_a_push_over_http(shop_url: str, payload: Any) -> None:
+    with psycopg.connect(shop_url) as connection:
+        push(connection, "q", payload)
+        (row,) = connection.execute("SELECT payload FROM weir_outbox.messages").fetchall()
+    assert row[0] == encode(payload)

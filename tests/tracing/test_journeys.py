@@ -20,11 +20,11 @@ from weir.model.clock import SystemClock
 from weir.model.limits import MAX_HEADER_BYTES
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
+from weir.model.trace_context import MAX_LINKS
 from weir.schedules.register import Schedules
 from weir.schedules.scheduler import Scheduler
 from weir.spec.ir import ScheduleSpec, Timing
 from weir.testing.clocks import ManualClock
-from weir.tracing.spans import MAX_LINKS
 
 PRODUCER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 PRODUCER = f"00-{PRODUCER_TRACE}-b7ad6b7169203331-01"

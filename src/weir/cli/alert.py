@@ -8,12 +8,10 @@ import typer
 
 from weir.cli.alert_words import ALERT_COLUMNS
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LongLimitOption
 from weir.cli.output import print_fields, print_items, print_json, print_result, shown_time
 
-app = typer.Typer(
-    no_args_is_help=True, help="Alerts that the rules raised: list, show, acknowledge, resolve."
-)
+app = typer.Typer(no_args_is_help=True)
 
 AlertId = Annotated[str, typer.Argument(help="Id of the alert, as `weir alert list` shows it.")]
 
@@ -24,7 +22,7 @@ def list_alerts(
     scope: ApiScope,
     firing: Annotated[bool, typer.Option("--firing", help="Show only alerts that are not resolved.")] = False,
     queue: Annotated[str | None, typer.Option(help="Show only alerts of this queue.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 50,
+    limit: LongLimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the alerts of an environment, newest first."""

@@ -15,7 +15,7 @@ from weir.cli.output import Columns, print_items, print_json
 from weir.cli.tables import long_column
 from weir.errors import InvalidInput, NotFound, Unavailable
 
-app = typer.Typer(no_args_is_help=True, help="Alert channels: where alerts are sent, and whether that works.")
+app = typer.Typer(no_args_is_help=True)
 
 _TEST_S = 30.0
 _LOOK_S = 0.3

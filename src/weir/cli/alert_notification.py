@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LongLimitOption
 from weir.cli.output import Columns, print_items, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 
-_HELP = "Alert notifications: what was sent through which alert channel, with every attempt."
-app = typer.Typer(no_args_is_help=True, help=_HELP)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def alert_notification() -> None:
-    """Alert notifications: what was sent through which alert channel, with every attempt."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command("list")
 @about_environment
 def list_notifications(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 20,
+    limit: LongLimitOption = 20,
     as_json: JsonOption = False,
 ) -> None:
     """List the notifications of an environment, newest first."""

@@ -13,7 +13,7 @@ from weir.cli.output import print_fields, print_items, print_result
 from weir.errors import NotFound
 from weir.model.durations import duration_ms
 
-app = typer.Typer(no_args_is_help=True, help="Alert rules: what is watched, and when it raises an alert.")
+app = typer.Typer(no_args_is_help=True)
 
 RuleArgument = Annotated[str, typer.Argument(help="Name or id of the rule.")]
 _OPERATORS = "`>`, `>=`, `<` or `<=`; or `gt`, `gte`, `lt`, `lte`, which need no quotes"

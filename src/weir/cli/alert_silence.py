@@ -12,9 +12,7 @@ from weir.cli.options import JsonOption
 from weir.cli.output import print_items, print_result
 from weir.model.durations import duration_ms
 
-app = typer.Typer(
-    no_args_is_help=True, help="Alert silences: times in which alerts are recorded, but not sent."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")

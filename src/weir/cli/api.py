@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from weir.cli.options import DataDirOption, settings_with, with_options
+from weir.cli.options import DataDirOption, OrganizationOption, ProjectOption, settings_with, with_options
 from weir.cli.running import run_until_done
 from weir.client.errors import ApiError, Unreachable
 from weir.client.options import ClientOptions
@@ -90,12 +90,8 @@ class ApiSession:
 
 def chosen_scope(
     *,
-    organization: Annotated[
-        str | None, typer.Option("--organization", "-o", help="Organization that owns the environment.")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Project that owns the environment.")
-    ] = None,
+    organization: OrganizationOption = None,
+    project: ProjectOption = None,
     environment: Annotated[
         str | None, typer.Option("--environment", "-e", help="Environment that the command is about.")
     ] = None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LongLimitOption
 from weir.cli.output import Columns, print_items, scope_text, shown_time
 from weir.cli.tables import id_column, long_column
 
@@ -16,14 +14,14 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def audit() -> None:
-    """The audit log: who changed what inside the scope of the token."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command("list")
 @about_environment
 def list_changes(
     scope: ApiScope,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 50,
+    limit: LongLimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the requested changes, newest first; `-o`, `-p` and `-e` select those of a tenant."""

@@ -12,7 +12,7 @@ from weir.cli.output import Columns, print_items
 from weir.cli.tables import id_column
 from weir.errors import InvalidInput
 
-app = typer.Typer(no_args_is_help=True, help="Channels: one message to many consumers, each with a queue.")
+app = typer.Typer(no_args_is_help=True)
 
 ChannelId = Annotated[str, typer.Argument(help="Id of the channel.")]
 Name = Annotated[str | None, typer.Option(help="Name that people call the channel by; left out: its id.")]

@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def config() -> None:
-    """Settings: their values, and where they come from."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command()

@@ -15,9 +15,7 @@ from weir.cli.running import telling
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
 
-app = typer.Typer(
-    no_args_is_help=True, help="Dead letters: count them, look at them, send them back, delete them."
-)
+app = typer.Typer(no_args_is_help=True)
 app.command()(redrive)
 app.command()(purge)
 app.add_typer(task_app, name="task")

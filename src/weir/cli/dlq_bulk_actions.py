@@ -9,7 +9,7 @@ import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.bulk_action_progress import begin_action, summary_of
-from weir.cli.options import JsonOption, LimitOption, with_options
+from weir.cli.options import CanaryOption, DetachOption, DryRunOption, JsonOption, LimitOption, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
 from weir.errors import InvalidInput
@@ -69,14 +69,10 @@ def _read_options(
     died_to: Annotated[
         int | None, typer.Option(help="Take only deaths at or before this time, in milliseconds since 1970.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count the matches, and change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     rate: Annotated[float | None, typer.Option(help="Take at most this many per second.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
-    ] = False,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> BulkActionOptions:
     conditions = {
@@ -102,9 +98,7 @@ def _read_options(
 def redrive(
     scope: ApiScope,
     options: BulkActionOptions,
-    canary: Annotated[
-        int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
-    ] = 0,
+    canary: CanaryOption = 0,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die again.")] = 0.0,
     patch: Annotated[
         str | None, typer.Option(help="CEL expression whose result is merged into each payload.")

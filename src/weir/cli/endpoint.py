@@ -11,7 +11,7 @@ from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items, shown_time
 from weir.cli.tables import id_column, long_column
 
-app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answered 410: list, enable.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")

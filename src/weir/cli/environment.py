@@ -7,14 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_token, ask_api
-from weir.cli.options import DataDirOption, JsonOption, settings_with, with_options
+from weir.cli.options import (
+    DataDirOption,
+    JsonOption,
+    OrganizationOption,
+    ProjectOption,
+    settings_with,
+    with_options,
+)
 from weir.cli.output import Columns, print_items, print_result, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, NotFound
 
-app = typer.Typer(
-    no_args_is_help=True, help="Environments: each has queues of its own, and a limit of leases."
-)
+app = typer.Typer(no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the environment.")]
 ConcurrencyOption = Annotated[
@@ -24,12 +29,8 @@ ConcurrencyOption = Annotated[
 
 def _project_scope(
     *,
-    organization: Annotated[
-        str | None, typer.Option("--organization", "-o", help="Organization that owns the environment.")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Project that owns the environment.")
-    ] = None,
+    organization: OrganizationOption = None,
+    project: ProjectOption = None,
     data_dir: DataDirOption = None,
 ) -> ApiScope:
     return ApiScope(settings=settings_with(data_dir), organization=organization, project=project)

@@ -22,37 +22,76 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run the whole embedded system until Ctrl-C."),
     "serve": ("serve", "Serve the HTTP API and run its loops until Ctrl-C."),
     "worker": ("worker", "Run handlers of messages, or the tasks of an app, until Ctrl-C."),
-    "spec": ("spec", "Specs of queues and webhooks: check, fmt, plan, apply, show."),
-    "queue": ("queue", "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume."),
+    "spec": (
+        "spec",
+        "Specs of queues, webhooks, channels, alerts and schedules: check, fmt, export, plan, apply, show.",
+    ),
+    "queue": (
+        "queue",
+        "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume, log.",
+    ),
     "message": ("message", "Messages: list, find, show, why, run, reschedule, priority, cancel."),
-    "endpoint": ("endpoint", "Endpoints that answered 410: list, enable."),
-    "token": ("token", "Tokens of the API: list, create, rotate, delete, bootstrap."),
-    "environment": ("environment", "Environments of the token: list, create, change."),
-    "audit": ("audit", "The audit log, which says who changed what: list."),
-    "process": ("process", "Processes, their health and figures: list, show."),
-    "webhook": ("webhook", "Webhooks and whether their secrets are set: list."),
+    "endpoint": ("endpoint", "Endpoints of deliveries that answered 410: list, enable."),
+    "token": (
+        "token",
+        "Tokens of the API, each with a role in a scope: list, create, rotate, delete, bootstrap.",
+    ),
+    "environment": ("environment", "Environments, each with queues of its own: list, create, change."),
+    "audit": ("audit", "The audit log, which says who changed what in the scope of the token: list."),
+    "process": ("process", "Processes of Weir, their health and figures: list, show."),
+    "webhook": ("webhook", "Webhooks, which specs define, and whether their secrets are set: list."),
     "openapi": ("openapi", "Print the description of the HTTP API."),
-    "operation": ("operation", "Operations queued under load: stats, list, show, cancel, retry."),
-    "dlq": ("dlq", "Dead letters: status, check, list, show, redrive, purge, delete, group, task."),
-    "channel": ("channel", "Channels and their consumers: list, create, change, delete, token."),
-    "schedule": ("schedule", "Schedules: list, show, create, change, delete, pause, resume, run."),
-    "outbox": ("outbox", "The outbox in a database of your own: migrate, relay, status."),
+    "operation": (
+        "operation",
+        "Operations, which are pushes and settlements queued under load: stats, list, show, cancel, retry.",
+    ),
+    "dlq": (
+        "dlq",
+        "Dead letters: status, check, list, show, redrive, purge, delete, audit, analyse, group, task.",
+    ),
+    "channel": (
+        "channel",
+        "Channels, which bring one message to many consumers: list, create, change, delete, token.",
+    ),
+    "schedule": (
+        "schedule",
+        "Schedules, which push at set times: list, show, create, change, delete, pause, resume, run.",
+    ),
+    "outbox": (
+        "outbox",
+        "The outbox, for pushes that belong to a transaction of yours: migrate, relay, status.",
+    ),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
-    "pipeline": ("pipeline", "The pipeline, which brings events to the charts: run, status, rebuild, audit."),
-    "alert": ("alert", "Alerts: list, show, acknowledge, resolve, status."),
-    "alert-rule": ("alert_rule", "Alert rules: list, show, create, change, delete."),
-    "alert-channel": ("alert_channel", "Alert channels: list, create, change, delete, test."),
-    "alert-silence": ("alert_silence", "Alert silences: list, create, delete."),
+    "pipeline": (
+        "pipeline",
+        "The pipeline, which brings events to the charts: run, status, rebuild, audit, tables, metrics, "
+        "bundle, repair-checkpoint.",
+    ),
+    "alert": ("alert", "Alerts that the rules raised: list, show, acknowledge, resolve, status."),
+    "alert-rule": (
+        "alert_rule",
+        "Alert rules, which say what raises an alert: list, show, create, change, delete.",
+    ),
+    "alert-channel": (
+        "alert_channel",
+        "Alert channels, through which alerts are sent: list, create, change, delete, test.",
+    ),
+    "alert-silence": (
+        "alert_silence",
+        "Alert silences, times in which alerts are recorded but not sent: list, create, delete.",
+    ),
     "alert-notification": (
         "alert_notification",
-        "Notifications that were sent through alert channels: list.",
+        "Notifications that were sent through alert channels, with every attempt: list.",
     ),
     "annotate": ("annotate", "Note a deploy, or anything else that happened, on every chart."),
     "explain": ("explain", "Say why a queue is backed up, with the evidence."),
     "doctor": ("doctor", "Check which servers run, whether they are well, and what is misconfigured."),
     "config": ("config", "Settings, their values and where they come from: show."),
 }
-"""Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
+"""Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app.
+
+The line of a noun ends with its commands, and is also the help of the noun: modules give none."""
 CHECKOUT_COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("test", "Run the tests."),
     "check": ("check", "Run the gates: format, lint, types, layers, headers, site."),
@@ -92,11 +131,14 @@ class LazyGroup(TyperGroup):
             return None
         if cmd_name in CHECKOUT_COMMANDS:
             _see_the_checkout()
-        module = import_module(known[cmd_name][0])
+        path, text = known[cmd_name]
+        module = import_module(path)
         # Only `weir` itself installs completion; Typer would offer it at every command that stands alone.
         module.app._add_completion = False
         command = get_command(module.app)
         command.name = cmd_name
+        if isinstance(command, TyperGroup):
+            command.help = text
         return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:

@@ -15,18 +15,15 @@ from weir.cli.message_options import (
     MessageIdArgument,
     StateOption,
     TextOption,
-    moment_ms,
 )
-from weir.cli.options import JsonOption, given
+from weir.cli.options import JsonOption, given, moment_ms
 from weir.cli.output import Columns, flat_fields, print_items, print_json, print_result, shown_time
 from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.wording import duration
 
-app = typer.Typer(
-    no_args_is_help=True, help="Messages: list, find, show, why, run, reschedule, priority, cancel."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")

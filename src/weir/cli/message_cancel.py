@@ -9,7 +9,7 @@ import typer
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.bulk_action_progress import begin_action
 from weir.cli.message_options import HeaderOption, KeyOption, TextOption
-from weir.cli.options import JsonOption, given
+from weir.cli.options import DetachOption, DryRunOption, JsonOption, given
 from weir.cli.output import print_json
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
@@ -40,13 +40,9 @@ def cancel_command(
     everything: Annotated[
         bool, typer.Option("--all", help="Cancel every message of the queue in this state.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count the matches, and change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     rate: Annotated[float | None, typer.Option(help="Cancel at most this many per second.")] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
-    ] = False,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Cancel messages for good, by id or by what they match. A leased message loses its lease."""

@@ -7,14 +7,12 @@ from typing import Annotated
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
+from weir.cli.options import JsonOption, LimitOption
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.operations.model import OperationStatus
 
-app = typer.Typer(
-    no_args_is_help=True, help="Operations: pushes and settlements that were queued under load."
-)
+app = typer.Typer(no_args_is_help=True)
 
 OperationId = Annotated[str, typer.Argument(help="Id of the operation, as the answer to the push gave it.")]
 
@@ -51,7 +49,7 @@ def list_operations(
         OperationStatus | None, typer.Option(help="Show only operations in this status.")
     ] = None,
     queue: Annotated[str | None, typer.Option(help="Show only operations of this queue.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most this many.")] = 50,
+    limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the operations of an environment, newest first."""

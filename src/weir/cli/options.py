@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from weir.errors import InvalidInput
 from weir.settings import EmbeddedSettings, Settings, load_settings
 
 Result = TypeVar("Result")
@@ -19,6 +21,20 @@ DataDirOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=500, help="Show at most this many.")]
+LongLimitOption = Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count the matches, and change nothing.")]
+DetachOption = Annotated[
+    bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
+]
+CanaryOption = Annotated[
+    int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
+]
+OrganizationOption = Annotated[
+    str | None, typer.Option("--organization", "-o", help="Organization that owns the environment.")
+]
+ProjectOption = Annotated[
+    str | None, typer.Option("--project", "-p", help="Project that owns the environment.")
+]
 
 
 def settings_with(data_dir: Path | None = None) -> Settings:
@@ -28,6 +44,17 @@ def settings_with(data_dir: Path | None = None) -> Settings:
         return settings
     embedded = EmbeddedSettings(**{**settings.embedded.model_dump(), "data_dir": data_dir})
     return settings.model_copy(update={"embedded": embedded})
+
+
+def moment_ms(text: str) -> int:
+    """A moment as people write it, in milliseconds; UTC if it names no zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"`{text:.40}` is not a time; write `2027-01-31T09:00`, which is UTC, or `2027-01-31T09:00+01:00`"
+        ) from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def given(**values: object) -> dict[str, Any]:

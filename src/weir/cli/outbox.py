@@ -17,9 +17,7 @@ from weir.outbox.figures import outbox_figures
 from weir.outbox.migration import migrate as migrate_outbox
 from weir.outbox.relaying import relay as relay_outbox
 
-app = typer.Typer(
-    no_args_is_help=True, help="The outbox: a table for pushes that must belong to a transaction of yours."
-)
+app = typer.Typer(no_args_is_help=True)
 
 DatabaseOption = Annotated[
     str, typer.Option("--database", help="URL of the PostgreSQL database with the outbox.")

@@ -7,22 +7,20 @@ import sys
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from weir.cli import metrics_switch
-from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.options import DataDirOption, JsonOption, moment_ms, settings_with
 from weir.cli.running import import_from_here, run_until_done, say, telling
 from weir.cli.service_manager import pinging, tell_ready
 from weir.embedded.java import find_java
-from weir.errors import InvalidInput
 from weir.settings import Settings
 from weir.stores.urls import resolve_urls
 
-app = typer.Typer(no_args_is_help=True, help="The pipeline: how events get from the streams to the charts.")
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(metrics_switch.app, name="metrics")
 
 
@@ -131,7 +129,7 @@ def rebuild(
     from weir.serve.pipeline import session_options
     from weir.warehouse.connection import ClickHouseConnection
 
-    span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
+    span = {"from_ms": moment_ms(from_), "to_ms": moment_ms(to)}
     whole_hours(**span)
     run_until_done(find_java())
     settings = settings_with(data_dir)
@@ -251,13 +249,3 @@ def _past_audits(options: Any, limit: int) -> Any:
         return AuditHistory(connection).newest(limit=limit)
     finally:
         connection.close()
-
-
-def _time_ms(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"`{text:.40}` is not a time; expected something like `2026-11-16T08:00`"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)

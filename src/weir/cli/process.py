@@ -23,11 +23,6 @@ AllOption = Annotated[
 ]
 
 
-@app.callback()
-def process() -> None:
-    """Processes: the running programs of Weir, their health and their figures."""
-
-
 @app.command("list")
 @about_environment
 def list_processes(

@@ -20,9 +20,7 @@ from weir.model.limits import MAX_PRIORITY
 from weir.model.wording import duration
 from weir.spec.ir import Ordering, TraceMode
 
-app = typer.Typer(
-    no_args_is_help=True, help="Queues: show and change them; push, pop and settle messages by hand."
-)
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(queue_log.app, name="log")
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]

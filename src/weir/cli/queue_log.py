@@ -9,8 +9,8 @@ import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.bulk_action_progress import begin_action
-from weir.cli.message_options import KeyOption, moment_ms
-from weir.cli.options import JsonOption, given
+from weir.cli.message_options import KeyOption
+from weir.cli.options import CanaryOption, DetachOption, DryRunOption, JsonOption, given, moment_ms
 from weir.cli.output import Columns, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.model.clock import SystemClock
@@ -76,17 +76,11 @@ def replay(
     key: KeyOption = None,
     where: WhereOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay the whole log.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count the matches, and send nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None,
-    canary: Annotated[
-        int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
-    ] = 0,
+    canary: CanaryOption = 0,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die.")] = 0.0,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
-    ] = False,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Send messages of a log into a queue, each once; the servers do the work."""

@@ -16,7 +16,7 @@ from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.wording import amount, duration
 
-app = typer.Typer(no_args_is_help=True, help="Schedules: what is pushed into which queue, and when.")
+app = typer.Typer(no_args_is_help=True)
 
 Document = Mapping[str, Any]
 ScheduleName = Annotated[str, typer.Argument(help="Name of the schedule.")]

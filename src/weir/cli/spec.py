@@ -22,9 +22,7 @@ from weir.spec.language import read_spec
 from weir.spec.parse import parse
 from weir.spec.plan import rendered_plan
 
-app = typer.Typer(
-    no_args_is_help=True, help="Specs, which describe queues, webhooks, channels, alerts and schedules."
-)
+app = typer.Typer(no_args_is_help=True)
 
 File = Annotated[
     Path, typer.Argument(help="Spec file: `.weir`, `.yaml` or `.json`; `-` reads spec text from stdin.")

@@ -16,7 +16,7 @@ from weir.control.principals import Role
 from weir.model.durations import duration_ms
 from weir.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Tokens: a role inside an organization, project or environment.")
+app = typer.Typer(no_args_is_help=True)
 
 Organization = Annotated[
     str | None, typer.Option("--organization", "-o", help="Organization that the token belongs to.")

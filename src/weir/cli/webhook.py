@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def webhook() -> None:
-    """Webhooks: their addresses, and whether their secrets are set. Specs define them."""
+    """Makes this a noun: an app with one command would be that command."""
 
 
 @app.command("list")

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.values import ReceivedMessage
-
-# As in workers: shorter handlers cost no request, and a cancelled message is found after at most 0.8 s.
-LOOK_EVERY_S = 0.4
+from weir.model.handling import CANCELLATION_LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class _Watched:
 class CancelledMessages:
     """Asks the server about messages that have been watched for a while, and stops the cancelled ones."""
 
-    def __init__(self, weir: AsyncWeir, *, look_every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, weir: AsyncWeir, *, look_every_s: float = CANCELLATION_LOOK_S) -> None:
         self._weir = weir
         self._look_every_s = look_every_s
         self._watched: dict[str, _Watched] = {}

@@ -17,14 +17,12 @@ from weir.client.telemetry import TraceModeName
 from weir.client.values import Payload, ReceivedMessage
 from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.durations import Duration, to_seconds
-from weir.model.handling import Reject, Retry, describe_failure
+from weir.model.handling import RENEWALS_PER_LEASE, Reject, Retry, describe_failure
 from weir.model.parents import WORKING_ON
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
 LEASE_LOST = "lease_lost"
-# A lease outlives two renewals that fail.
-RENEWALS_PER_LEASE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

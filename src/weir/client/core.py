@@ -34,7 +34,7 @@ from weir.client.values import (
     raise_refused,
 )
 from weir.client.watching import OutcomeStream
-from weir.model.durations import Duration, to_ms, to_seconds
+from weir.model.durations import Duration, to_ms, to_optional_ms, to_seconds
 from weir.model.ids import CallSlots
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Verb
@@ -263,7 +263,7 @@ class AsyncWeir(AsyncLogs):
                 queue,
                 limit=limit,
                 wait_ms=to_ms(wait),
-                lease_ms=_optional_ms(lease),
+                lease_ms=to_optional_ms(lease),
                 consumer=consumer,
             )
             self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
@@ -282,7 +282,7 @@ class AsyncWeir(AsyncLogs):
         - `result`: a value of JSON, at most 16 kB. `outcome` returns it for a day; None is not kept.
         - `took`: how long the handler ran, for the life of the message. A `Consumer` measures it.
         """
-        request = SettleRequest(verb=Verb.ACK, result=result, handler_ms=_optional_ms(took))
+        request = SettleRequest(verb=Verb.ACK, result=result, handler_ms=to_optional_ms(took))
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             return await self._deliveries.settle(message, request)
 
@@ -323,9 +323,9 @@ class AsyncWeir(AsyncLogs):
         request = SettleRequest(
             verb=Verb.DEAD_LETTER if dead_letter else Verb.NACK,
             error=error,
-            delay_ms=_optional_ms(delay),
+            delay_ms=to_optional_ms(delay),
             uncounted=uncounted,
-            handler_ms=_optional_ms(took),
+            handler_ms=to_optional_ms(took),
         )
         with self.telemetry.operation("nack", queue=message.queue, origin=message.headers):
             return await self._deliveries.settle(message, request)
@@ -477,7 +477,3 @@ class AsyncWeir(AsyncLogs):
         ```
         """
         return await self._operations.stats()
-
-
-def _optional_ms(duration: Duration | None) -> int | None:
-    return None if duration is None else to_ms(duration)

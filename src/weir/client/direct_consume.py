@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from weir.client.deliveries import SettleRequest
 from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway
-from weir.client.direct_values import is_passing, to_api_error, to_received
+from weir.client.direct_values import is_passing, to_received
 from weir.client.encoding import encode
+from weir.client.errors import to_api_error
 from weir.client.values import ReceivedMessage, SettleStatus, time_of
 from weir.errors import InvalidInput, LeaseLost, WeirError
 from weir.model.ids import MessageId

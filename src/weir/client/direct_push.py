@@ -23,8 +23,8 @@ from weir.client.direct_values import (
     is_passing,
     pack_message,
     read_letters,
-    to_api_error,
 )
+from weir.client.errors import to_api_error
 from weir.client.options import ClientOptions
 from weir.client.retry import pause_s, worth_retrying
 from weir.client.telemetry import Silent

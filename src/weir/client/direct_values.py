@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 from weir.broker.layout import ENQUEUE_LETTERS, PLAIN_BODY, id_text, pack_arrival
 from weir.client.direct_opening import DirectOptions
 from weir.client.encoding import encode, encode_quickly
-from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
 from weir.client.values import (
     OutgoingMessage,
@@ -29,11 +27,12 @@ from weir.model.message import (
     NewMessage,
     check_depth,
     check_message,
+    key_reused,
     may_be_deep,
 )
 from weir.model.names import QueueRef
 from weir.model.problem_documents import problem
-from weir.operations.model import key_reused, queue_full
+from weir.operations.model import queue_full
 
 BINARY = "application/octet-stream"
 Parcel: TypeAlias = tuple[str, bytes, bytes]
@@ -162,13 +161,6 @@ def to_received(delivery: Delivery) -> ReceivedMessage:
         idempotency_key=delivery.idempotency_key,
         last_error=delivery.last_error,
     )
-
-
-def to_api_error(error: WeirError) -> ApiError:
-    """The error that the API would have answered with."""
-    document = problem(error)
-    after = document.get("retry_after")
-    return ApiError(error.status, document, retry_after=None if after is None else timedelta(seconds=after))
 
 
 def is_passing(error: WeirError) -> bool:

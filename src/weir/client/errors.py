@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from weir.errors import WeirError
+from weir.model.problem_documents import problem
+
 
 class ClientError(Exception):
     """Everything that the client raises because of the server or the network.
@@ -49,6 +52,13 @@ class ApiError(ClientError):
     def can_pass(self) -> bool:
         """Whether the same request may succeed later: the server is busy, full or failing."""
         return self.status == 429 or self.status >= 500
+
+
+def to_api_error(error: WeirError) -> ApiError:
+    """The error that a client gets if the API answers with this one."""
+    document = problem(error)
+    after = document.get("retry_after")
+    return ApiError(error.status, document, retry_after=None if after is None else timedelta(seconds=after))
 
 
 class Unreachable(ClientError):

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from weir.client.lookups import AsyncLookups, queue_path
 from weir.client.values import Payload, time_of, unix_ms
 from weir.deadletters.bulk_action_states import BulkActionState
-from weir.model.durations import Duration, to_ms, to_seconds
+from weir.model.durations import Duration, to_optional_ms, to_seconds
 
 LogOutcome: TypeAlias = Literal["acked", "dead", "expired", "cancelled"]
 LogReplayState: TypeAlias = Literal[
@@ -190,7 +190,7 @@ class AsyncLogs(AsyncLookups):
             "rate_per_s": rate_per_s,
             "canary": canary,
             "canary_tolerance": canary_tolerance,
-            "canary_patience_ms": None if canary_patience is None else to_ms(canary_patience),
+            "canary_patience_ms": to_optional_ms(canary_patience),
         }
         chosen = _given({**span, "key": key, "expression": where})
         body = {"into": into, "filter": chosen, "all": everything, "dry_run": dry_run, **_given(options)}

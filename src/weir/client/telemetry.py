@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
+from weir.model.trace_context import MAX_LINKS, MESSAGING_SYSTEM
+
 TraceModeName = Literal["link", "child"]
 """Whether a handler begins a trace that links to its message's trace, or is a child in that trace."""
 
-SYSTEM = "weir"
 DURATION = "messaging.client.operation.duration"
 SENT = "messaging.client.sent.messages"
 CONSUMED = "messaging.client.consumed.messages"
@@ -19,8 +20,6 @@ PROCESSED = "messaging.process.duration"
 # The bucket boundaries that the conventions advise, in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
-MAX_LINKS = 128
-"""The most links that a span keeps by default."""
 NO_HEADERS: Mapping[str, str] = {}
 
 _TYPES = {"send": "send", "receive": "receive", "ack": "settle", "nack": "settle", "process": "process"}
@@ -83,7 +82,7 @@ class OpenTelemetry:
         started = time.perf_counter()
         is_child = mode == "child" and bool(self._links([origin]))
         with self._tracer.start_as_current_span(
-            f"{name} {queue or SYSTEM}",
+            f"{name} {queue or MESSAGING_SYSTEM}",
             context=self._extract(origin) if is_child else None,
             kind=self._kind(name),
             attributes=attributes,
@@ -124,7 +123,7 @@ class OpenTelemetry:
 
 def _attributes(name: str, queue: str | None) -> dict[str, Any]:
     attributes = {
-        "messaging.system": SYSTEM,
+        "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.name": name,
         "messaging.operation.type": _TYPES[name],
     }

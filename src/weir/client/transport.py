@@ -86,7 +86,7 @@ class Transport:
                 if 200 <= answer.status < 300:
                     return _document(answer)
                 asked_s = retry_after_s(answer.headers)
-                failure = _refusal(answer, asked_s)
+                failure = refusal(answer, asked_s)
                 if failure.code in final or not worth_retrying(answer.status, self._options):
                     raise failure
             # Also after a 429: another server may have room.
@@ -122,7 +122,8 @@ def common_headers(options: ClientOptions) -> dict[str, str]:
     return headers
 
 
-def _refusal(answer: HttpAnswer, asked_s: float | None) -> ApiError:
+def refusal(answer: HttpAnswer, asked_s: float | None) -> ApiError:
+    """The error of an answer that is not 2xx, with the pause that the server asked for."""
     after = None if asked_s is None else timedelta(seconds=asked_s)
     return ApiError(answer.status, _document(answer), retry_after=after)
 

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from weir.client.encoding import decode
 from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
-from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
+from weir.model.message import key_reused
+from weir.model.problem_documents import problem
 
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | Sequence[Any] | None
 """Bytes, which are sent unchanged, or a value that is sent as JSON."""
@@ -291,9 +292,4 @@ def after_operation(result: PushResult, operation: Operation, *, key: str) -> Pu
     return replace(result, status="accepted")
 
 
-_KEY_REUSED = {
-    "status": KeyReused.status,
-    "code": KeyReused.code,
-    "title": KeyReused.title,
-    "detail": "the idempotency key was used with another payload; use a new one",
-}
+_KEY_REUSED = problem(key_reused())

@@ -7,15 +7,15 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from datetime import timedelta
 from typing import Any
 
 from weir.client.errors import ApiError, Unreachable
+from weir.client.http1 import HttpAnswer
 from weir.client.httpx_connections import is_of_the_network
 from weir.client.options import ClientOptions
 from weir.client.outcomes import MessageOutcome
 from weir.client.retry import pause_s, retry_after_s, worth_retrying
-from weir.client.transport import common_headers
+from weir.client.transport import common_headers, refusal
 
 # The server sends something at least every 5 s, so a stream that is silent for this long is broken.
 SILENT_S = 20.0
@@ -80,17 +80,10 @@ class OutcomeStream:
     async def _note_refusal(self, response: Any) -> None:
         """Raise the refusal of the server, unless another try may help."""
         body = await response.aread()
-        try:
-            problem = json.loads(body)
-        except ValueError:
-            problem = {"detail": body.decode(errors="replace")[:200]}
-        self._asked_s = asked_s = retry_after_s(response.headers)
-        self._broke = ApiError(
-            response.status_code,
-            problem,
-            retry_after=None if asked_s is None else timedelta(seconds=asked_s),
-        )
-        if not worth_retrying(response.status_code, self._options):
+        answer = HttpAnswer(status=response.status_code, headers=response.headers, body=body)
+        self._asked_s = retry_after_s(answer.headers)
+        self._broke = refusal(answer, self._asked_s)
+        if not worth_retrying(answer.status, self._options):
             raise self._broke
 
     async def _pause(self) -> None:

@@ -38,6 +38,19 @@ PAUSED_FOR_MS = 2 * HOUR_MS
 _OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
 
 
+@dataclass(slots=True)
+class _Remainder:
+    """Turns amounts into whole messages; the remainder is kept for the next step."""
+
+    left: float = 0.0
+
+    def whole(self, amount: float) -> int:
+        self.left += amount
+        found = int(self.left)
+        self.left -= found
+        return found
+
+
 @dataclass(slots=True, kw_only=True)
 class _SimulatedQueue:
     """The state of a queue between two steps."""
@@ -45,9 +58,9 @@ class _SimulatedQueue:
     incidents: Incidents
     depth: float = 0.0
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
-    fraction: float = 0.0
-    doomed: float = 0.0
-    failing: float = 0.0
+    arriving: _Remainder = field(default_factory=_Remainder)
+    doomed: _Remainder = field(default_factory=_Remainder)
+    failing: _Remainder = field(default_factory=_Remainder)
     backlog_since_ms: int | None = None
     dice: Random = field(default_factory=lambda: Random(1))
 
@@ -150,12 +163,12 @@ def _stroke(
 ) -> int:
     effect = queue.incidents.effect(story, at_ms)
     per_second = arrivals_per_second(story, at_ms) * effect.more + effect.besides_per_s
-    arrived = _whole(queue, per_second * width_ms / 1_000)
+    arrived = queue.arriving.whole(per_second * width_ms / 1_000)
     workers = 0 if paused or effect.stopped else min(story.workers, story.limit or story.workers)
     capacity = int(workers * width_ms / queue.incidents.handler_ms(story, at_ms))
     handled = min(int(queue.depth) + arrived, capacity)
-    dead = _share(queue, handled * (story.poison_share + effect.poison))
-    nacked = _failures(queue, handled * queue.incidents.failure_share(story, at_ms)) + 2 * dead
+    dead = queue.doomed.whole(handled * (story.poison_share + effect.poison))
+    nacked = queue.failing.whole(handled * queue.incidents.failure_share(story, at_ms)) + 2 * dead
     queue.depth = max(0.0, queue.depth + arrived - handled)
     if queue.depth < 1:
         queue.backlog_since_ms = None
@@ -167,28 +180,6 @@ def _stroke(
     counts["nacked"] += nacked
     counts["dead"] += dead
     return handled
-
-
-def _share(queue: _SimulatedQueue, amount: float) -> int:
-    """Whole messages of a small share; the remainder is kept for the next stroke."""
-    queue.doomed += amount
-    whole = int(queue.doomed)
-    queue.doomed -= whole
-    return whole
-
-
-def _failures(queue: _SimulatedQueue, amount: float) -> int:
-    queue.failing += amount
-    whole = int(queue.failing)
-    queue.failing -= whole
-    return whole
-
-
-def _whole(queue: _SimulatedQueue, amount: float) -> int:
-    queue.fraction += amount
-    whole = int(queue.fraction)
-    queue.fraction -= whole
-    return whole
 
 
 def _waits(queue: _SimulatedQueue, story: QueueStory, *, handled: int, slowest_ms: float) -> tuple[int, ...]:

@@ -43,17 +43,18 @@ async def find_java() -> Java:
     return Java(path=path, version=f"{match[1]}{match[2]}")
 
 
+_NO_SPARK = "PySpark is not installed; install it (pip install 'weir-queue[spark]')"
+
+
 async def find_spark(java: Java) -> Spark:
     """The Spark of this environment; loads its jars once to prove that this Java runs them."""
     try:
         installed = version("pyspark")
     except PackageNotFoundError:
-        raise Misconfigured(
-            "PySpark is not installed; install it (pip install 'weir-queue[spark]')"
-        ) from None
+        raise Misconfigured(_NO_SPARK) from None
     package = find_spec("pyspark")
     if package is None or not package.submodule_search_locations:
-        raise Misconfigured("PySpark is not installed; install it (pip install 'weir-queue[spark]')")
+        raise Misconfigured(_NO_SPARK)
     jars = Path(next(iter(package.submodule_search_locations))) / "jars"
     classpath = os.pathsep.join((str(jars / "*"),))
     main = "org.apache.spark.deploy.SparkSubmit"

@@ -31,10 +31,10 @@ from weir.exchange.seam import (
 from weir.model.asyncio_tasks import in_turns
 from weir.model.holders import HOLDER, Holder
 from weir.model.ids import CallSlots, NamedCall
-from weir.model.message import Enqueue, Enqueued, NewMessage
+from weir.model.message import Enqueue, Enqueued, NewMessage, key_reused
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown, no_answer
-from weir.operations.model import Reason, key_reused, queue_full
+from weir.operations.model import Reason, queue_full
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

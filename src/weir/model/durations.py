@@ -48,3 +48,8 @@ def to_seconds(duration: Duration) -> float:
 def to_ms(duration: Duration) -> int:
     """The whole milliseconds of a duration in Python code."""
     return round(to_seconds(duration) * SECOND_MS)
+
+
+def to_optional_ms(duration: Duration | None) -> int | None:
+    """The same, where a duration may be left out."""
+    return None if duration is None else to_ms(duration)

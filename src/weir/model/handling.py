@@ -1,11 +1,19 @@
-"""The exceptions by which a handler decides about its message, and the text of its failure."""
+"""Rules that all programs with handlers share: how a handler decides, errors as text, renewals and looks."""
 
 from __future__ import annotations
 
 import traceback
 
-from weir.model.durations import Duration, to_ms
+from weir.model.durations import Duration, to_optional_ms
 from weir.model.limits import MAX_ERROR_BYTES
+
+RENEWALS_PER_LEASE = 3
+"""A lease outlives two renewals that fail."""
+CANCELLATION_LOOK_S = 0.4
+"""How often a consumer asks whether messages that it works on were cancelled.
+
+It asks only about messages that it has held for at least this long. So shorter handlers cost no call, and a
+cancelled message is found after two looks at most: 0.8 s."""
 
 
 class Reject(Exception):
@@ -32,7 +40,7 @@ class Retry(Exception):
 
     def __init__(self, message: str = "retry", *, delay: Duration | None = None) -> None:
         super().__init__(message)
-        self.delay_ms = None if delay is None else to_ms(delay)
+        self.delay_ms = to_optional_ms(delay)
 
 
 # Errors are stored with the name of their class. The public name keeps them in their groups if the module

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weir.errors import InvalidInput, TooLarge
+from weir.errors import InvalidInput, KeyReused, TooLarge
 from weir.model.ids import MessageId, new_message_id
 from weir.model.limits import (
     MAX_BATCH,
@@ -138,6 +138,11 @@ class Enqueue(StrEnum):
     FULL = "full"
     GATED = "gated"
     """Operations of its partition wait in the operation queue, so it must wait behind them."""
+
+
+def key_reused() -> KeyReused:
+    """The refusal of a message whose idempotency key was used with another payload."""
+    return KeyReused("the idempotency key was used with another payload; use a new one")
 
 
 class Enqueued(msgspec.Struct, frozen=True, kw_only=True):

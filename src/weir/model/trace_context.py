@@ -8,6 +8,10 @@ from collections.abc import Mapping
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 TRACE_HEADERS = frozenset((TRACEPARENT, TRACESTATE))
+MESSAGING_SYSTEM = "weir"
+"""What spans and metrics call Weir."""
+MAX_LINKS = 128
+"""The most links that a span keeps by default; the SDK drops further ones."""
 # Version, trace id, span id, flags. A later version may have more parts; all zeros are not an id.
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"

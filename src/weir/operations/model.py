@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.admission.kinds import PRIORITIES, OperationType
-from weir.errors import KeyReused, QueueFull
+from weir.errors import QueueFull
 from weir.model.ids import OperationId, new_operation_id
 from weir.model.names import QueueRef
 from weir.model.shards import text_key
@@ -42,11 +42,6 @@ class Reason(StrEnum):
 def queue_full(queue: QueueRef) -> QueueFull:
     """The refusal of a message that its queue has no room for."""
     return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
-
-
-def key_reused() -> KeyReused:
-    """The refusal of a message whose idempotency key was used with another payload."""
-    return KeyReused("the idempotency key was used with another payload; use a new one")
 
 
 def partition_of(queue: QueueRef, key: str | None) -> int:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
+from weir.client.encoding import encode
+from weir.client.values import Payload
 from weir.errors import InvalidInput, TooLarge
-from weir.model.durations import Duration, to_ms
+from weir.model.durations import Duration, to_optional_ms
 from weir.model.ids import new_id
 from weir.model.message import NewMessage, check_message, headers_fit
 from weir.model.names import check_name
 from weir.model.parents import chained_headers
 
-Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | list[Any] | tuple[Any, ...] | None
-"""Bytes, which are sent unchanged, or a value that is sent as JSON."""
 MAX_OUTBOX_PAYLOAD = 640 << 10
 """The most bytes of a payload. In base64, with headers, it fits into 1 MiB, the API's default limit."""
 
@@ -38,7 +38,7 @@ def outbox_row(
     is_json = not isinstance(payload, bytes)
     body = _json(payload) if is_json else payload
     assert isinstance(body, bytes)
-    delay_ms = None if delay is None else to_ms(delay)
+    delay_ms = to_optional_ms(delay)
     check_name(queue, what="queue")
     message = NewMessage(
         payload=body,
@@ -72,19 +72,11 @@ def _with_parent(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 def _json(payload: object) -> bytes:
     try:
-        return json.dumps(payload, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+        return encode(payload)
     except RecursionError:
         raise TooLarge("the payload is nested too deeply; make it flatter") from None
     except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"the payload has no JSON form ({error}); push bytes, or a value of JSON"
-        ) from None
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a {type(value).__name__}")
+        raise InvalidInput(f"the payload has no JSON form: {error}") from None
 
 
 def _refuse_nul(*texts: str | None) -> None:

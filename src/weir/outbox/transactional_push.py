@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from weir.client.values import Payload
 from weir.control.sql import load_queries
 from weir.errors import InvalidInput
 from weir.model.durations import Duration
-from weir.outbox.row import Payload, outbox_row
+from weir.outbox.row import outbox_row
 
 SQL = load_queries("weir.outbox", "outbox.sql")
 _ADD = SQL["add"].text

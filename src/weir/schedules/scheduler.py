@@ -284,7 +284,6 @@ async def _advance(connection: Connection, after: Schedule, *, now_ms: int) -> N
         next_tick_ms=after.next_tick_ms,
         asked_ms=after.asked_ms,
         refused_ms=after.refused_ms,
-        retry_at_ms=retry_at_ms,
         refusals=after.refusals,
         problem=after.problem,
         due_ms=due_of(after, retry_at_ms=retry_at_ms),

@@ -14,7 +14,7 @@ ON CONFLICT (id) DO UPDATE SET
     payload = EXCLUDED.payload, missed = EXCLUDED.missed, overlap = EXCLUDED.overlap, origin = EXCLUDED.origin,
     app = EXCLUDED.app, paused = EXCLUDED.paused, updated_at_ms = EXCLUDED.updated_at_ms, last_tick_ms = EXCLUDED.last_tick_ms,
     next_tick_ms = EXCLUDED.next_tick_ms, due_ms = EXCLUDED.due_ms, refused_ms = %(refused_ms)s,
-    retry_at_ms = 0, refusals = 0, problem = NULL;
+    refusals = 0, problem = NULL;
 
 -- name: lock_schedule
 -- One schedule of an environment, locked until the transaction ends.
@@ -67,7 +67,7 @@ SELECT min(due_ms) AS due_ms FROM weir.schedules WHERE due_ms IS NOT NULL;
 -- Store how far a schedule is.
 UPDATE weir.schedules
 SET last_tick_ms = %(last_tick_ms)s, next_tick_ms = %(next_tick_ms)s, asked_ms = %(asked_ms)s,
-    refused_ms = %(refused_ms)s, retry_at_ms = %(retry_at_ms)s, refusals = %(refusals)s, problem = %(problem)s,
+    refused_ms = %(refused_ms)s, refusals = %(refusals)s, problem = %(problem)s,
     due_ms = %(due_ms)s
 WHERE id = %(id)s;
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from weir.client.core import AsyncWeir
 from weir.client.outcomes import MessageOutcome
 from weir.client.sync import Weir, run_with
+from weir.client.sync_logs import next_or_none
 from weir.client.values import OutgoingMessage, PushResult, raise_refused
 from weir.errors import Misconfigured
-from weir.model.durations import Duration, to_ms
+from weir.model.durations import Duration, to_optional_ms
 from weir.model.names import check_name
 from weir.spec.ir import AppSpec, MissedTicks, Ordering, Overlap, ScheduleSpec
 from weir.tasks.address import ApiAddress, find_api
@@ -136,13 +137,13 @@ class App:
         """
         options = QueueOptions(
             max_attempts=max_attempts,
-            initial_backoff_ms=_ms(backoff),
-            max_backoff_ms=_ms(max_backoff),
-            handler_timeout_ms=_ms(timeout),
-            lease_ms=_ms(lease),
+            initial_backoff_ms=to_optional_ms(backoff),
+            max_backoff_ms=to_optional_ms(max_backoff),
+            handler_timeout_ms=to_optional_ms(timeout),
+            lease_ms=to_optional_ms(lease),
             concurrency=concurrency,
             max_depth=max_depth,
-            max_age_ms=_ms(max_age),
+            max_age_ms=to_optional_ms(max_age),
             ordering=None if ordering is None else Ordering(ordering),
             dead_letter_queue=dead_letter_queue,
         )
@@ -293,7 +294,7 @@ class App:
         backend, run = self._override
         outcomes = backend.watch(message_id, timeout=timeout_s)
         try:
-            while (outcome := run(_next_or_none(outcomes))) is not None:
+            while (outcome := run(next_or_none(outcomes))) is not None:
                 yield outcome
         finally:
             run(outcomes.aclose())
@@ -334,11 +335,3 @@ def _handles(
         call.handle(message, raise_refused(result))
         for call, message, result in zip(calls, messages, results, strict=True)
     ]
-
-
-async def _next_or_none(outcomes: AsyncGenerator[MessageOutcome, None]) -> MessageOutcome | None:
-    return await anext(outcomes, None)
-
-
-def _ms(duration: Duration | None) -> int | None:
-    return None if duration is None else to_ms(duration)

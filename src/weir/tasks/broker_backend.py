@@ -10,15 +10,15 @@ from concurrent.futures import Executor
 from contextlib import suppress
 
 from weir.broker.broker import Broker
-from weir.client.errors import ApiError
+from weir.client.errors import to_api_error
 from weir.client.options import DEFAULTS
 from weir.client.outcomes import MessageOutcome
 from weir.client.values import OutgoingMessage, PushResult
-from weir.errors import KeyReused, NotFound, QueueFull, WeirError
-from weir.model.durations import to_ms
+from weir.errors import NotFound, QueueFull
+from weir.model.durations import to_optional_ms
 from weir.model.ids import MessageId
 from weir.model.inspection import MessageState, Touched
-from weir.model.message import Delivery, Enqueue, KeptKind, NewMessage
+from weir.model.message import Delivery, Enqueue, KeptKind, NewMessage, key_reused
 from weir.model.names import EnvironmentRef
 from weir.tasks.app import App
 from weir.tasks.progress import ProgressSender
@@ -51,9 +51,9 @@ class BrokerBackend:
             case Enqueue.DUPLICATE:
                 return PushResult(status="duplicate", id=answer.message_id)
             case Enqueue.KEY_REUSED:
-                raise _refused(KeyReused("the idempotency key was used with another payload; use a new one"))
+                raise to_api_error(key_reused())
             case Enqueue.FULL | Enqueue.GATED:
-                raise _refused(QueueFull(f"queue `{message.queue}` takes nothing now; try again"))
+                raise to_api_error(QueueFull(f"queue `{message.queue}` takes nothing now; try again"))
 
     async def push_messages(self, messages: list[OutgoingMessage]) -> list[PushResult]:
         return [await self.push_message(message) for message in messages]
@@ -179,15 +179,9 @@ def _new_message(message: OutgoingMessage) -> NewMessage:
         key=message.key,
         headers=message.headers,
         priority=message.priority,
-        delay_ms=None if message.delay is None else to_ms(message.delay),
+        delay_ms=to_optional_ms(message.delay),
         deliver_at_ms=None if message.deliver_at is None else round(message.deliver_at.timestamp() * 1_000),
-        ttl_ms=None if message.ttl is None else to_ms(message.ttl),
+        ttl_ms=to_optional_ms(message.ttl),
         idempotency_key=message.idempotency_key,
         idempotency_window_ms=DEFAULTS.retry_window_ms if message.has_made_key else None,
     )
-
-
-def _refused(error: WeirError) -> ApiError:
-    """The error that a client over HTTP would raise."""
-    problem = {"status": error.status, "code": error.code, "title": error.title, "detail": error.message}
-    return ApiError(error.status, problem)

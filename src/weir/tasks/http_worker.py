@@ -14,12 +14,11 @@ from weir.client.consumer import Consumer, Handled
 from weir.client.core import AsyncWeir
 from weir.client.values import Payload, ReceivedMessage
 from weir.model.asyncio_tasks import cancel_and_wait
-from weir.model.wording import duration
 from weir.spec.ir import QueueSpec
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import TaskMessage, TaskRunner
 from weir.workers.handler_time import begin_handler_time
-from weir.workers.outcome import Ending, HandlerOutcome, failed
+from weir.workers.outcome import Ending, HandlerOutcome, timed_out
 
 # How long one request waits for messages. A worker that drains does not wait for the request.
 _WAIT_S = 20.0
@@ -90,7 +89,7 @@ class TaskConsumer(Consumer):
                 await progress.flush()
             return outcome
         except TimeoutError:
-            return failed(f"the handler took longer than {duration(self._timeout_ms or 0)}")
+            return timed_out(self._timeout_ms)
         finally:
             progress.stop()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from weir.client.values import OutgoingMessage, PushResult, raise_refused
 from weir.errors import Misconfigured
-from weir.model.durations import SECOND_MS, to_ms
+from weir.model.durations import SECOND_MS, to_optional_ms
 from weir.model.ids import new_id
 from weir.model.message_headers import TASK, WORKFLOW
 from weir.tasks.app import App
@@ -77,8 +77,8 @@ def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
         "key": message.key,
         "headers": dict(options.headers),
         "priority": options.priority,
-        "delay_ms": None if options.delay is None else to_ms(options.delay),
-        "ttl_ms": None if options.ttl is None else to_ms(options.ttl),
+        "delay_ms": to_optional_ms(options.delay),
+        "ttl_ms": to_optional_ms(options.ttl),
         "payload": json.loads(_bytes(message)),
         "into": call.task.arguments.first_missing(call.args, call.kwargs) if takes_result else None,
     }
@@ -142,12 +142,12 @@ class TaskChain:
         """Push the first call; returns its handle."""
         message = self.message(None, key=f"chain:{self._id}")
         result = self._task.app.wait(lambda backend: backend.push_message(message))
-        return self._handle(message, result)
+        return self.calls[0].handle(message, result)
 
     async def apush(self) -> TaskHandle[Any]:
         """`push` for code with an event loop."""
         message = self.message(None, key=f"chain:{self._id}")
-        return self._handle(message, await self._task.app.backend().push_message(message))
+        return self.calls[0].handle(message, await self._task.app.backend().push_message(message))
 
     def message(self, group: GroupPlace | None, *, key: str) -> OutgoingMessage:
         """The message of the first call."""
@@ -158,14 +158,6 @@ class TaskChain:
     @property
     def _task(self) -> Task[Any, Any]:
         return self.calls[0].task
-
-    def _handle(self, message: OutgoingMessage, result: PushResult) -> TaskHandle[Any]:
-        return TaskHandle(
-            self._task,
-            message_id=result.id,
-            operation_id=result.operation_id,
-            key=message.idempotency_key,
-        )
 
 
 class TaskGroup:
@@ -214,7 +206,7 @@ class TaskGroup:
         for result in results:
             raise_refused(result)
         return [
-            member._handle(message, result)
+            member.calls[0].handle(message, result)
             for member, message, result in zip(self._members, messages, results, strict=True)
         ]
 

@@ -19,11 +19,8 @@ from opentelemetry.util.types import AttributeValue
 
 from weir.model.message import NewMessage, headers_fit
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.trace_context import TRACE_HEADERS, TRACEPARENT, TRACESTATE
+from weir.model.trace_context import MAX_LINKS, MESSAGING_SYSTEM, TRACE_HEADERS, TRACEPARENT, TRACESTATE
 
-SYSTEM = "weir"
-MAX_LINKS = 128
-"""The most links that a span keeps by default; the SDK drops further ones."""
 MAX_ERROR_CHARACTERS = 1_000
 ROOT = Context()
 """The context without a span: a span that begins in it begins a trace."""
@@ -96,7 +93,7 @@ def about_messages(
 ) -> SpanAbout:
     """A span about some messages of one queue, by the conventions."""
     attributes: dict[str, AttributeValue] = {
-        "messaging.system": SYSTEM,
+        "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": type,
         "messaging.destination.name": queue.queue,
@@ -113,7 +110,7 @@ def about_messages(
 def about_webhook(name: str, environment: EnvironmentRef) -> SpanAbout:
     """A span about a command that a webhook runs before it answers."""
     attributes: dict[str, AttributeValue] = {
-        "messaging.system": SYSTEM,
+        "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "weir.environment": "/".join(environment.names),

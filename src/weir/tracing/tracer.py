@@ -25,9 +25,9 @@ from opentelemetry.trace import (
 from weir.errors import WeirError
 from weir.model.message import NO_HEADERS, Delivery, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.trace_context import MAX_LINKS
 from weir.spec.ir import TraceMode
 from weir.tracing.spans import (
-    MAX_LINKS,
     ROOT,
     SpanAbout,
     about_messages,

@@ -8,13 +8,10 @@ from collections.abc import Callable
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable
+from weir.model.handling import CANCELLATION_LOOK_S
 from weir.model.limits import MAX_BATCH
 from weir.workers.held import HeldMessage
 from weir.workers.renew import Renewer
-
-# A look asks only about messages that have been held for at least this long. So shorter handlers cost no
-# call, and a cancelled message is found after two looks at most: 0.8 s.
-LOOK_EVERY_S = 0.4
 
 
 class Cancellations:
@@ -26,7 +23,7 @@ class Cancellations:
         leases: Renewer,
         *,
         on_cancelled: Callable[[HeldMessage], None],
-        look_every_s: float = LOOK_EVERY_S,
+        look_every_s: float = CANCELLATION_LOOK_S,
     ) -> None:
         self._broker = broker
         self._leases = leases

@@ -230,10 +230,10 @@ def _result_row(attempt: AttemptRecord) -> tuple[Any, ...]:
 def result_text(result: Any) -> str:
     """A result as JSON text. If it is too large or has no JSON form, a note that says so."""
     try:
-        text = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        data = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, orjson.JSONEncodeError):
-        text = orjson.dumps({"unserialisable": type(result).__name__}).decode()
+        data = orjson.dumps({"unserialisable": type(result).__name__})
     # PostgreSQL cannot read JSON text with a NUL.
-    if len(text) > MAX_RESULT_BYTES or "\\u0000" in text:
-        return orjson.dumps({"omitted": f"{len(text)} bytes"}).decode()
-    return text
+    if len(data) > MAX_RESULT_BYTES or b"\\u0000" in data:
+        data = orjson.dumps({"omitted": f"{len(data)} bytes"})
+    return data.decode()

@@ -39,7 +39,7 @@ ORDER BY id
 
 -- name: result_of_message
 -- The idempotency key and the result of one message; nothing if it had no key or was not processed.
-SELECT name, key, result, at_ms
+SELECT key, result, at_ms
 FROM weir.idempotency_keys
 WHERE kind = 'queue' AND message_id = %(message_id)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s
@@ -58,7 +58,7 @@ RETURNING message_id
 
 -- name: find_hook_key
 -- The claim or the result under a key of a webhook that runs at once.
-SELECT digest, in_flight, message_id, result, at_ms
+SELECT digest, in_flight, result
 FROM weir.idempotency_keys
 WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s

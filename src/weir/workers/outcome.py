@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from weir.model.wording import duration
+
 
 class Ending(StrEnum):
     DONE = "done"
@@ -35,6 +37,10 @@ class HandlerOutcome:
 
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:
     return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms)
+
+
+def timed_out(timeout_ms: int | None) -> HandlerOutcome:
+    return failed(f"the handler took longer than {duration(timeout_ms or 0)}")
 
 
 def rejected(error: str) -> HandlerOutcome:

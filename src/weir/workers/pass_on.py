@@ -12,7 +12,7 @@ import orjson
 
 from weir.deadletters.lineage import LINEAGE
 from weir.lineage.children import ChildMessage, Kinship
-from weir.model.durations import Duration, to_ms
+from weir.model.durations import Duration, to_optional_ms
 from weir.model.handling import Retry
 from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
 from weir.model.message_headers import CHAINED_FROM
@@ -69,7 +69,7 @@ class ChainedPushes:
             headers=chained_headers(own, self.delivery.message_id),
             key=key,
             priority=priority,
-            delay_ms=None if delay is None else to_ms(delay),
+            delay_ms=to_optional_ms(delay),
             idempotency_key=self.keys.make(queue, payload),
         )
         target = self.delivery.queue.scope.queue(queue)

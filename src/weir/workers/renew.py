@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable
+from weir.model.handling import RENEWALS_PER_LEASE
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Settlement
 from weir.workers.held import HeldMessage
 
 # How often the renewer looks for leases that are due.
 LOOK_EVERY_S = 0.25
-# A lease outlives two renewals that fail.
-RENEWALS_PER_LEASE = 3
 
 
 class Renewer:

@@ -22,14 +22,13 @@ from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.model.parents import WORKING_ON
 from weir.model.trace_context import trace_headers_of
-from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.handler_time import begin_handler_time
-from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected
+from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected, timed_out
 from weir.workers.own_context import OwnContext
 from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
 from weir.workers.traced_run import trace_request, trace_run
@@ -91,7 +90,7 @@ async def run(
     try:
         return await limit.bound(action)
     except TimeoutError:
-        return failed(f"the handler took longer than {duration(timeout_ms or 0)}")
+        return timed_out(timeout_ms)
 
 
 async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:

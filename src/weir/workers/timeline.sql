@@ -1,6 +1,6 @@
 -- name: death_of_message
 -- The dead letter of a message, with its replay if there was one.
-SELECT c.queue, l.enqueued_at_ms, l.died_at_ms, l.attempts, l.max_attempts, l.reason, l.error, l.replay_of::text,
+SELECT c.queue, l.died_at_ms, l.attempts, l.reason, l.error, l.replay_of::text,
        l.replay_id::text, l.replayed_at_ms, l.replay_result, l.envelope
 FROM weir.dead_letters AS l
 JOIN weir.consumers AS c USING (consumer_key)
@@ -17,7 +17,7 @@ WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s 
 
 -- name: operations_of_message
 -- The queued operations that put a message in or will do so, searched within a day of the message's own time.
-SELECT id::text, type, queue, status, created_ms, started_ms, finished_ms, retry_count, error
+SELECT id::text, type, queue, status, created_ms, finished_ms, retry_count, error
 FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   -- The time in the id comes from the clock of the process that made it, which may differ from PostgreSQL's.

@@ -13,7 +13,7 @@ from weir.contrib.django.attempt import DjangoAttempt
 from weir.contrib.django.interface import DjangoTask
 from weir.contrib.django.options import BackendOptions
 from weir.contrib.django.record import DjangoCall
-from weir.model.durations import to_ms
+from weir.model.durations import to_optional_ms
 from weir.tasks.app import App
 from weir.tasks.context import TaskContext
 from weir.tasks.options import QueueOptions
@@ -38,7 +38,7 @@ class DjangoApp(App):
         self._options = options
         wanted = QueueOptions(
             max_attempts=options.max_attempts,
-            handler_timeout_ms=None if options.timeout is None else to_ms(options.timeout),
+            handler_timeout_ms=to_optional_ms(options.timeout),
         )
         self._queues.update(dict.fromkeys(queues, wanted))
 

@@ -18,7 +18,7 @@ import { Schedules } from "./pages/schedules";
 import { SignIn } from "./pages/sign-in";
 import { Specs } from "./pages/specs";
 import { Wall } from "./pages/wall";
-import { Workers } from "./pages/workers";
+import { Processes } from "./pages/workers";
 import { usePoll } from "./state/poll";
 import { go, href, route } from "./state/route";
 import { environment, environmentPath, forget, signIn, token, type Environment } from "./state/session";
@@ -30,7 +30,7 @@ import { Search } from "./ui/search";
 const PAGES: [path: string, label: string, page: (props: { me: Me }) => preact.JSX.Element][] = [
   ["", "Overview", Overview],
   ["dead-letters", "Dead letters", DeadLetters],
-  ["workers", "Workers", Workers],
+  ["workers", "Processes", Processes],
   ["operations", "Operations", Operations],
   ["schedules", "Schedules", Schedules],
   ["alerts", "Alerts", Alerts],

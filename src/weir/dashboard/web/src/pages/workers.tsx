@@ -17,7 +17,7 @@ const TONES: Record<Worker["health"], Tone> = { healthy: "good", struggling: "wa
 
 type Everywhere = "true" | undefined;
 
-export function Workers({ me }: { me: Me }) {
+export function Processes({ me }: { me: Me }) {
   const everywhere: Everywhere = mayOperate(me) && route.value.query.get("all") ? "true" : undefined;
   const list = usePoll(() => get<{ workers: Worker[] }>("/api/v1/workers", { all_environments: everywhere }), [everywhere], 5_000);
   const chosen = route.value.query.get("worker") ?? "";
@@ -32,7 +32,7 @@ export function Workers({ me }: { me: Me }) {
     </>
   );
   return (
-    <Page title="Workers" actions={actions}>
+    <Page title="Processes" actions={actions}>
       <Failed error={list.error} />
       {!list.data && !list.error && <Loading />}
       {list.data && <List workers={list.data.workers} chosen={chosen} />}
