@@ -35,7 +35,7 @@ class Access:
     @property
     def actor(self) -> str:
         """The name of the caller in audit records."""
-        return f"token:{self.principal.token_id}"
+        return self.principal.actor
 
 
 async def authenticate(headers: Mapping[str, str], authenticator: Authenticator) -> Principal:

@@ -12,7 +12,8 @@ from weir.alerts.alert_records import AlertState
 from weir.alerts.lease import show_lease
 from weir.alerts.services import AlertServices
 from weir.alerts.situations import parse_recent
-from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.auditing import audit
+from weir.api.auth import Admin, App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.schemas.alerts import (
     AlertChannelBody,
@@ -41,7 +42,6 @@ from weir.api.schemas.alerts import (
     silence_view,
 )
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.errors import NotFound
 from weir.model.limits import MAX_NAME_BYTES
@@ -80,7 +80,7 @@ async def create_alert_rule(body: RuleBody, access: Writer, services: App) -> Ru
     await room.check_references(access.environment, draft)
     async with all_or_nothing(services):
         rule = await room.rules.create(access.environment, draft)
-        await _audit(services, access, "alert_rule.create", rule.draft.name)
+        await audit(services, access, "alert_rule.create", rule.draft.name)
     return rule_view(rule)
 
 
@@ -96,7 +96,7 @@ async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, servic
     await room.check_references(access.environment, draft)
     async with all_or_nothing(services):
         rule = await room.rules.change(access.environment, rule_id, draft)
-        await _audit(services, access, "alert_rule.change", rule.draft.name)
+        await audit(services, access, "alert_rule.change", rule.draft.name)
     return rule_view(rule)
 
 
@@ -110,7 +110,7 @@ async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None
     """Delete a rule. Its open alerts are resolved, and their channels are told."""
     async with all_or_nothing(services):
         await _room(services).rules.delete(access.environment, rule_id)
-        await _audit(services, access, "alert_rule.delete", rule_id)
+        await audit(services, access, "alert_rule.delete", rule_id)
 
 
 @router.get("/alert-metrics", operation_id="list_alert_metrics", responses=problems())
@@ -152,7 +152,7 @@ async def acknowledge_alert(alert_id: str, access: Writer, services: App) -> Ale
     """Note that somebody looks at the alert."""
     async with all_or_nothing(services):
         await _room(services).records.acknowledge(access.environment, alert_id, actor=access.actor)
-        await _audit(services, access, "alert.acknowledge", alert_id)
+        await audit(services, access, "alert.acknowledge", alert_id)
     return await show_alert(alert_id, access, services)
 
 
@@ -161,7 +161,7 @@ async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDe
     """End an alert by hand; if its condition still holds, it fires again after the cooldown."""
     async with all_or_nothing(services):
         await _room(services).records.resolve(access.environment, alert_id, actor=access.actor)
-        await _audit(services, access, "alert.resolve", alert_id)
+        await audit(services, access, "alert.resolve", alert_id)
     return await show_alert(alert_id, access, services)
 
 
@@ -188,7 +188,7 @@ async def put_alert_channel(
     )
     async with all_or_nothing(services):
         await room.channels.put(channel)
-        await _audit(services, access, "alert_channel.put", name)
+        await audit(services, access, "alert_channel.put", name)
     return channel_view(channel)
 
 
@@ -202,7 +202,7 @@ async def delete_alert_channel(name: str, access: Admin, services: App) -> None:
     """Delete a channel; notifications that are still on their way to it fail."""
     async with all_or_nothing(services):
         await _room(services).channels.delete(access.environment, name)
-        await _audit(services, access, "alert_channel.delete", name)
+        await audit(services, access, "alert_channel.delete", name)
 
 
 @router.post(
@@ -217,7 +217,7 @@ async def test_alert_channel(name: str, access: Writer, services: App) -> TestFi
     channel = await room.channels.find(access.environment, name)
     async with all_or_nothing(services):
         notification_id = await room.test(channel)
-        await _audit(services, access, "alert_channel.test", name)
+        await audit(services, access, "alert_channel.test", name)
     return TestFired(notification_id=notification_id)
 
 
@@ -240,7 +240,7 @@ async def create_alert_silence(body: SilenceBody, access: Writer, services: App)
         silence = await _room(services).silences.add(
             access.environment, **body.model_dump(), actor=access.actor
         )
-        await _audit(services, access, "alert_silence.create", silence.id)
+        await audit(services, access, "alert_silence.create", silence.id)
     return silence_view(silence)
 
 
@@ -254,7 +254,7 @@ async def end_alert_silence(silence_id: str, access: Writer, services: App) -> N
     """End a silence: notifications are sent again at once."""
     async with all_or_nothing(services):
         await _room(services).silences.end(access.environment, silence_id)
-        await _audit(services, access, "alert_silence.end", silence_id)
+        await audit(services, access, "alert_silence.end", silence_id)
 
 
 @router.get("/alert-notifications", operation_id="list_alert_notifications", responses=problems())
@@ -284,9 +284,3 @@ async def explain_queue(queue: str, access: Reader, services: App, recent: Recen
     """Why a queue is as it is: the cause, the evidence, and where it is heading."""
     found = await _room(services).explain(access.environment.queue(queue), recent_ms=parse_recent(recent))
     return explanation_view(found)
-
-
-async def _audit(services: Services, access: Access, action: str, target: str) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(access.environment, actor=access.actor, action=action, target=target)
-        await services.audit.record(change)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from weir.api.auditing import audit
 from weir.api.auth import Admin, App, Reader
 from weir.api.responses import problems
 from weir.api.routes.specs import plan_view, write_view
 from weir.api.schemas.apps import AppList, AppView
 from weir.api.schemas.specs import PlanView, SpecBody
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.system_events import SystemEventKind
 from weir.errors import InvalidInput
 from weir.spec.dump import dumped
@@ -50,9 +50,8 @@ async def declare_app(app: str, body: SpecBody, access: Admin, services: App) ->
     scope = access.environment
     async with all_or_nothing(services):
         found = await register.declare(scope, spec, actor=access.actor)
-        if found.changes and services.audit is not None:
-            change = AuditedChange.inside(scope, actor=access.actor, action="app.declare", target=spec.name)
-            await services.audit.record(change)
+        if found.changes:
+            await audit(services, access, "app.declare", spec.name)
     if found.changes:
         await announce(services, SystemEventKind.SPEC_APPLIED, scope, app=spec.name)
     return await write_view(lambda: plan_view(found))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, App, Writer
 from weir.api.message_lookup import find_queue, look_up
 from weir.api.responses import problems
@@ -18,7 +19,6 @@ from weir.api.schemas.message_touches import (
     TouchedView,
 )
 from weir.api.services import Services, all_or_nothing
-from weir.control.audit_log import AuditedChange
 from weir.errors import Conflict
 from weir.model.ids import MessageId
 from weir.model.inspection import MessagePage, Touched
@@ -121,7 +121,7 @@ async def _cancel(
         return []
     details = {"count": len(ids), "message_ids": ids[:_AUDITED_IDS], **body.described()}
     async with all_or_nothing(services):
-        await _audit(services, access, "message.cancel", queue.queue, **details)
+        await audit(services, access, "message.cancel", queue.queue, **details)
         return await services.broker.cancel(queue, ids)
 
 
@@ -131,18 +131,10 @@ async def _touch_one(
     """Touch one message and record it; a refusal undoes the record."""
     queue, wanted = await find_queue(services, access.environment, message_id)
     async with all_or_nothing(services):
-        await _audit(services, access, action, wanted, queue=queue.queue, **details)
+        await audit(services, access, action, wanted, queue=queue.queue, **details)
         (result,) = await touch(queue, [wanted])
         if result in _REFUSALS:
             raise Conflict(f"message `{wanted}` {_REFUSALS[result]}")
         if result is Touched.GONE:
             raise (await look_up(services, access.environment, wanted)).absence()
     return TouchedView(message_id=wanted, queue=queue.queue, result=result.value)
-
-
-async def _audit(services: Services, access: Access, action: str, target: str, **details: object) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment, actor=access.actor, action=action, target=target, **details
-        )
-        await services.audit.record(change)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from weir.admission.kinds import OperationType
+from weir.api.auditing import audit
 from weir.api.auth import App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.schemas.operations import (
@@ -18,7 +19,6 @@ from weir.api.schemas.operations import (
     SystemHealth,
 )
 from weir.api.services import Services, present
-from weir.control.audit_log import AuditedChange
 from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
 from weir.model.limits import MAX_NAME_BYTES
@@ -82,7 +82,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Cancel an operation that is not running yet."""
     row = await _service(services).store.cancel(access.environment, operation)
-    await _audit(services, access, "operation.cancel", row)
+    await audit(services, access, "operation.cancel", row["id"], queue=row["queue"])
     return operation_view(row)
 
 
@@ -92,7 +92,7 @@ async def retry_operation(operation: str, access: Writer, services: App) -> Oper
     service = _service(services)
     row = await service.store.retry(access.environment, operation)
     service.processor.wake()
-    await _audit(services, access, "operation.retry", row)
+    await audit(services, access, "operation.retry", row["id"], queue=row["queue"])
     return operation_view(row)
 
 
@@ -131,12 +131,3 @@ def operation_view(row: dict[str, Any]) -> OperationView:
         latency_seconds=row["latency_ms"] / 1000,
         queue_position=row.get("queue_position"),
     )
-
-
-async def _audit(services: Services, access: Writer, action: str, row: dict[str, Any]) -> None:
-    if services.audit is not None:
-        await services.audit.record(
-            AuditedChange.inside(
-                access.environment, actor=access.actor, action=action, target=row["id"], queue=row["queue"]
-            )
-        )

@@ -53,11 +53,10 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
     reason = body.reason.strip()
     if not body.on and not reason:
         raise InvalidInput("`reason` is missing; say why, it is shown wherever figures are missing")
-    actor = f"token:{caller.token_id}"
     # Record the change before it is made, so that no change goes without a record.
     await present(services.audit, "the audit log").record(
         AuditedChange(
-            actor=actor,
+            actor=caller.actor,
             action="metrics.on" if body.on else "metrics.off",
             target="metrics",
             organization=None,
@@ -65,7 +64,7 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
         )
     )
     switching = present(services.metrics_switching, "the switch of the metrics")
-    view = await switching.change(on=body.on, by=actor, reason=reason)
+    view = await switching.change(on=body.on, by=caller.actor, reason=reason)
     view.state.require_all()
     return MetricsSwitchView.model_validate(switch_document(view))
 

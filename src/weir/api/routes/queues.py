@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fastapi import APIRouter, status
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.schemas.queues import (
@@ -18,7 +19,6 @@ from weir.api.schemas.queues import (
     RetentionBody,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.queue_definitions import QueueDefinition
 from weir.control.system_events import SystemEventKind
 from weir.errors import Conflict
@@ -62,7 +62,7 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
         check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
     async with all_or_nothing(services):
         await definitions.define(ref, spec)
-        await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+        await audit(services, access, "queue.define", queue, **body.model_dump(mode="json"))
         await services.broker.define(ref, spec)
     await announce(services, SystemEventKind.QUEUE_DEFINED, ref.scope, queue=ref.queue)
     return await show_queue(queue, access, services)
@@ -81,7 +81,7 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
         raise Conflict(f"the schedule `{pushing[0]}` pushes into `{queue}`; change or delete it first")
     async with all_or_nothing(services):
         await definitions.forget(ref)
-        await _audit(services, access, "queue.forget", ref)
+        await audit(services, access, "queue.forget", queue)
         await services.broker.forget(ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
@@ -102,17 +102,9 @@ async def _set_paused(services: Services, access: Access, queue: str, *, paused:
     ref = access.environment.queue(queue)
     async with all_or_nothing(services):
         await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
-        await _audit(services, access, "queue.pause" if paused else "queue.resume", ref)
+        await audit(services, access, "queue.pause" if paused else "queue.resume", queue)
         await (services.broker.pause(ref) if paused else services.broker.resume(ref))
     return Confirmation(status="paused" if paused else "running", paused=paused)
-
-
-async def _audit(services: Services, access: Access, action: str, queue: QueueRef, **details: object) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            queue.scope, actor=access.actor, action=action, target=queue.queue, **details
-        )
-        await services.audit.record(change)
 
 
 def queue_view(state: QueueState) -> QueueView:

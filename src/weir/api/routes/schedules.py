@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.schemas.schedules import (
@@ -18,7 +19,6 @@ from weir.api.schemas.schedules import (
     schedule_view,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.system_events import SystemEventKind
 from weir.schedules.register import Schedules
 
@@ -44,7 +44,7 @@ async def create_schedule(body: NewSchedule, access: Admin, services: App) -> Sc
     room = _room(services)
     async with all_or_nothing(services):
         made = await room.create(access.environment, body.spec(body.name))
-        await _audit(services, access, "schedule.create", body.name)
+        await audit(services, access, "schedule.create", body.name)
     await _announce(services, access, body.name)
     return schedule_view(made)
 
@@ -60,7 +60,7 @@ async def change_schedule(name: str, body: ScheduleBody, access: Admin, services
     """Replace what a schedule says. With another timing it begins anew."""
     async with all_or_nothing(services):
         changed = await _room(services).change(access.environment, body.spec(name))
-        await _audit(services, access, "schedule.change", name)
+        await audit(services, access, "schedule.change", name)
     await _announce(services, access, name)
     return schedule_view(changed)
 
@@ -75,7 +75,7 @@ async def delete_schedule(name: str, access: Admin, services: App) -> None:
     """Delete a schedule and its runs; messages that it pushed stay."""
     async with all_or_nothing(services):
         await _room(services).delete(access.environment, name)
-        await _audit(services, access, "schedule.delete", name)
+        await audit(services, access, "schedule.delete", name)
     await _announce(services, access, name)
 
 
@@ -101,7 +101,7 @@ async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
     """
     async with all_or_nothing(services):
         tick_ms = await _room(services).ask_run(access.environment, name)
-        await _audit(services, access, "schedule.run", name)
+        await audit(services, access, "schedule.run", name)
     await _announce(services, access, name)
     return AskedRun(tick_ms=tick_ms)
 
@@ -109,16 +109,10 @@ async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
 async def _set_paused(services: Services, access: Access, name: str, *, paused: bool) -> ScheduleView:
     async with all_or_nothing(services):
         schedule = await _room(services).pause(access.environment, name, paused=paused)
-        await _audit(services, access, "schedule.pause" if paused else "schedule.resume", name)
+        await audit(services, access, "schedule.pause" if paused else "schedule.resume", name)
     await _announce(services, access, name)
     return schedule_view(schedule)
 
 
 async def _announce(services: Services, access: Access, name: str) -> None:
     await announce(services, SystemEventKind.SCHEDULE_CHANGED, access.environment, schedule=name)
-
-
-async def _audit(services: Services, access: Access, action: str, name: str) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(access.environment, actor=access.actor, action=action, target=name)
-        await services.audit.record(change)

@@ -9,11 +9,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from weir.api.auth import Access, Admin, App, Reader
+from weir.api.auditing import audit
+from weir.api.auth import Admin, App, Reader
 from weir.api.responses import problems
 from weir.api.schemas.specs import AppliedView, ChangeView, PlanView, SpecBody, SpecHistory, SpecView
-from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
+from weir.api.services import all_or_nothing, announce, present
 from weir.control.spec_register import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
@@ -56,7 +56,7 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
     scope = access.environment
     async with all_or_nothing(services):
         applied = await specs.apply(scope, app, source=body.source, file=body.file, actor=access.actor)
-        await _audit(services, access, app.name, applied.revision)
+        await audit(services, access, "spec.apply", app.name, revision=applied.revision)
     await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
     hooks = applied.addresses(scope)
     return await write_view(
@@ -68,14 +68,6 @@ async def write_view(view: Callable[[], BaseModel]) -> Response:
     """Write the answer in a thread, because a plan may have thousands of lines."""
     content = await asyncio.to_thread(lambda: view().model_dump_json())
     return Response(content, media_type="application/json")
-
-
-async def _audit(services: Services, access: Access, name: str, revision: int) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment, actor=access.actor, action="spec.apply", target=name, revision=revision
-        )
-        await services.audit.record(change)
 
 
 def _view(found: AppliedSpec) -> SpecView:

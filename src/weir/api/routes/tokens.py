@@ -105,7 +105,7 @@ async def _audit(services: Services, caller: Principal, action: str, token: Toke
     if services.audit is not None:
         # Recorded in the token's scope, not the caller's: a tenant sees what an operator did to its tokens.
         change = AuditedChange(
-            actor=f"token:{caller.token_id}",
+            actor=caller.actor,
             action=action,
             target=token.id,
             organization=token.organization,
