@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, status
 from weir.alerts.chart_marks import read_marks
 from weir.api.auditing import audit
 from weir.api.auth import App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.routes.history import asked_window, warehouse_of
 from weir.api.schemas.annotations import (
     AnnotationBody,
@@ -27,7 +26,7 @@ from weir.warehouse.reading.warehouse import Warehouse
 router = APIRouter(prefix="/api/v1", tags=["history"])
 
 
-@router.get("/annotations", operation_id="list_annotations", responses=problems())
+@router.get("/annotations", operation_id="list_annotations")
 async def list_annotations(
     access: Reader, services: App, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
 ) -> AnnotationList:
@@ -40,7 +39,6 @@ async def list_annotations(
     "/annotations",
     operation_id="create_annotation",
     status_code=status.HTTP_201_CREATED,
-    responses=problems(),
 )
 async def create_annotation(body: AnnotationBody, access: Writer, services: App) -> AnnotationView:
     """Note what happened, such as a deploy; every chart of the environment shows it."""
@@ -55,7 +53,6 @@ async def create_annotation(body: AnnotationBody, access: Writer, services: App)
     "/annotations/{annotation_id}",
     operation_id="delete_annotation",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(),
 )
 async def delete_annotation(annotation_id: str, access: Writer, services: App) -> None:
     """Take an annotation off the charts."""
@@ -64,7 +61,7 @@ async def delete_annotation(annotation_id: str, access: Writer, services: App) -
         await audit(services, access, "annotation.delete", annotation_id)
 
 
-@router.get("/marks", operation_id="list_marks", responses=problems())
+@router.get("/marks", operation_id="list_marks")
 async def list_marks(
     access: Reader,
     services: App,

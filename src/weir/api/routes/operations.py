@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from weir.admission.kinds import OperationType
 from weir.api.auditing import audit
 from weir.api.auth import App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.operations import (
     FullPartition,
     OperationList,
@@ -28,7 +27,7 @@ from weir.operations.store import MAX_PAGE
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 
-@router.get("/stats", operation_id="operation_stats", responses=problems())
+@router.get("/stats", operation_id="operation_stats")
 async def show_operation_stats(access: Reader, services: App) -> OperationStats:
     """The queued operations of the environment by kind, and the pressure on this process."""
     service = _service(services)
@@ -48,7 +47,7 @@ async def show_operation_stats(access: Reader, services: App) -> OperationStats:
     )
 
 
-@router.get("", operation_id="list_operations", responses=problems())
+@router.get("", operation_id="list_operations")
 async def list_operations(
     access: Reader,
     services: App,
@@ -66,7 +65,7 @@ async def list_operations(
     )
 
 
-@router.get("/{operation}", operation_id="show_operation", responses=problems())
+@router.get("/{operation}", operation_id="show_operation")
 async def show_operation(operation: str, access: Reader, services: App) -> OperationView:
     """One operation: where it stands, or what became of it."""
     service = _service(services)
@@ -78,7 +77,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
     return view
 
 
-@router.post("/{operation}/cancel", operation_id="cancel_operation", responses=problems(409))
+@router.post("/{operation}/cancel", operation_id="cancel_operation")
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Cancel an operation that is not running yet."""
     row = await _service(services).store.cancel(access.environment, operation)
@@ -86,7 +85,7 @@ async def cancel_operation(operation: str, access: Writer, services: App) -> Ope
     return operation_view(row)
 
 
-@router.post("/{operation}/retry", operation_id="retry_operation", responses=problems(409))
+@router.post("/{operation}/retry", operation_id="retry_operation")
 async def retry_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Put a failed operation back, behind what is queued now."""
     service = _service(services)

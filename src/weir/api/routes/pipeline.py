@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from weir.api.auth import App, Caller, Reader, WideReader
-from weir.api.responses import problems
 from weir.api.schemas.pipeline import (
     DriftingQueueView,
     MetricsAuditView,
@@ -31,14 +30,14 @@ MAX_DRIFTING = 100
 router = APIRouter(prefix="/api/v1/pipeline", tags=["pipeline"])
 
 
-@router.get("", operation_id="show_pipeline", responses=problems())
+@router.get("", operation_id="show_pipeline")
 async def show_pipeline(access: Reader, services: App) -> PipelineStatusView:
     """The pipeline from outside: its state, its lag and its gaps."""
     view = await present(services.pipeline, "the pipeline's streams")()
     return PipelineStatusView.model_validate(asdict(view))
 
 
-@router.get("/metrics", operation_id="show_metrics_switch", responses=problems())
+@router.get("/metrics", operation_id="show_metrics_switch")
 async def show_metrics_switch(caller: Caller, services: App) -> MetricsSwitchView:
     """Whether metrics are off, since when, by whom and why, and the loss so far; for operators."""
     caller.demand(Role.OPERATOR)
@@ -46,7 +45,7 @@ async def show_metrics_switch(caller: Caller, services: App) -> MetricsSwitchVie
     return MetricsSwitchView.model_validate(switch_document(view))
 
 
-@router.put("/metrics", operation_id="switch_metrics", responses=problems())
+@router.put("/metrics", operation_id="switch_metrics")
 async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App) -> MetricsSwitchView:
     """Switch metrics off or on in all shards; for operators. Repeating it changes nothing."""
     caller.demand(Role.OPERATOR)
@@ -69,7 +68,7 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
     return MetricsSwitchView.model_validate(switch_document(view))
 
 
-@router.get("/audit", operation_id="show_pipeline_audit", responses=problems())
+@router.get("/audit", operation_id="show_pipeline_audit")
 async def show_pipeline_audit(
     access: WideReader,
     services: App,

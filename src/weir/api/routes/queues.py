@@ -8,7 +8,6 @@ from fastapi import APIRouter, status
 
 from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.queues import (
     Confirmation,
     DeliveryBody,
@@ -31,14 +30,14 @@ from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
 
 
-@router.get("", operation_id="list_queues", responses=problems())
+@router.get("", operation_id="list_queues")
 async def list_queues(access: Reader, services: App) -> QueueList:
     """Every queue of the environment, as it is right now."""
     states = await services.broker.states(access.environment)
     return QueueList(items=[queue_view(state) for state in states])
 
 
-@router.get("/{queue}", operation_id="show_queue", responses=problems())
+@router.get("/{queue}", operation_id="show_queue")
 async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
     """One queue right now, with what it promises."""
     ref = access.environment.queue(queue)
@@ -51,7 +50,7 @@ async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
     )
 
 
-@router.put("/{queue}", operation_id="define_queue", responses=problems())
+@router.put("/{queue}", operation_id="define_queue")
 async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
     """Create a queue, or change what it promises from now on. Its action, if it has one, stays."""
     definitions = present(services.definitions, "PostgreSQL")
@@ -68,9 +67,7 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
     return await show_queue(queue, access, services)
 
 
-@router.delete(
-    "/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT, responses=problems(409)
-)
+@router.delete("/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT)
 async def forget_queue(queue: str, access: Admin, services: App) -> None:
     """Remove an empty queue."""
     ref = access.environment.queue(queue)
@@ -86,13 +83,13 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
 
-@router.post("/{queue}/pause", operation_id="pause_queue", responses=problems())
+@router.post("/{queue}/pause", operation_id="pause_queue")
 async def pause_queue(queue: str, access: Writer, services: App) -> Confirmation:
     """Hand out no message until `resume`; leased messages may still be settled."""
     return await _set_paused(services, access, queue, paused=True)
 
 
-@router.post("/{queue}/resume", operation_id="resume_queue", responses=problems())
+@router.post("/{queue}/resume", operation_id="resume_queue")
 async def resume_queue(queue: str, access: Writer, services: App) -> Confirmation:
     """Hand messages out again."""
     return await _set_paused(services, access, queue, paused=False)

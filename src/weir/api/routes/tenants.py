@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 
 from weir.api.auditing import audit
 from weir.api.auth import Admin, App, Caller
-from weir.api.responses import problems
 from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
 from weir.api.services import all_or_nothing, present
 from weir.control.principals import Role
@@ -20,14 +19,14 @@ router = APIRouter(prefix="/api/v1", tags=["tenants"])
 ScopeName = Annotated[str | None, Query(max_length=MAX_NAME_BYTES, description="Only changes inside of it.")]
 
 
-@router.get("/environments", operation_id="list_environments", responses=problems())
+@router.get("/environments", operation_id="list_environments")
 async def list_environments(caller: Caller, services: App) -> EnvironmentList:
     """The environments in the scope of the token."""
     found = await present(services.tenants, "PostgreSQL").visible_to(caller)
     return EnvironmentList(items=[_view(one) for one in found])
 
 
-@router.put("/environments/{environment}", operation_id="define_environment", responses=problems())
+@router.put("/environments/{environment}", operation_id="define_environment")
 async def define_environment(
     environment: str, body: EnvironmentBody, access: Admin, services: App
 ) -> EnvironmentView:
@@ -42,7 +41,7 @@ async def define_environment(
     return next(_view(one) for one in found if one.ref == access.environment)
 
 
-@router.get("/audit-log", operation_id="list_audit_log", responses=problems())
+@router.get("/audit-log", operation_id="list_audit_log")
 async def list_audit_log(
     caller: Caller,
     services: App,
