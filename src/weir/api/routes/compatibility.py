@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 
-from weir.api.auth import Access, App, Caller, authenticate
+from weir.api.auth import Access, App, Caller, Scope, authenticate, chosen_access
 from weir.api.hot import HotRoute
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.previews import preview_of
@@ -60,7 +59,6 @@ Tenant = Annotated[
     str | None,
     Query(max_length=MAX_NAME_BYTES, description="The environment, for tokens that reach several."),
 ]
-Scope = Annotated[str | None, Header(max_length=1024)]
 ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256)]
 ConsumerToken = Annotated[str | None, Header(alias=CONSUMER_HEADER, max_length=256)]
 PATIENCE_S = 5.0
@@ -77,25 +75,24 @@ def scoped(role: Role) -> Callable[..., Awaitable[Access]]:
     """An authenticated caller and the environment that `tenant_id` or the headers choose."""
 
     async def dependency(
+        services: App,
         caller: Caller,
         tenant_id: Tenant = None,
         weir_organization: Scope = None,
         weir_project: Scope = None,
         weir_environment: Scope = None,
     ) -> Access:
-        caller.demand(role)
-        environment = caller.choose(
-            organization=_decoded(weir_organization),
-            project=_decoded(weir_project),
-            environment=tenant_id if tenant_id is not None else _decoded(weir_environment),
+        return chosen_access(
+            services,
+            caller,
+            role=role,
+            organization=weir_organization,
+            project=weir_project,
+            environment=weir_environment,
+            named=tenant_id,
         )
-        return Access(principal=caller, environment=environment)
 
     return dependency
-
-
-def _decoded(value: str | None) -> str | None:
-    return None if value is None else unquote(value)
 
 
 Reader = Annotated[Access, Depends(scoped(Role.READ))]
