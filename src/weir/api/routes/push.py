@@ -46,7 +46,7 @@ async def push(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.PUSH)
     key = call.idempotency_key()
-    body, document = await call.json_body(or_form=True)
+    body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
     naming = _naming(access, fields)
