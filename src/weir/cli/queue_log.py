@@ -71,7 +71,7 @@ def read(
 def replay(
     scope: ApiScope,
     queue: LogArgument,
-    into: Annotated[str, typer.Option("--to", help="Queue that the messages are sent into.")],
+    into: Annotated[str, typer.Option("--into", help="Queue that the messages are sent into.")],
     begin: Annotated[str | None, typer.Option("--from", help=f"Ended at or after this: {_MOMENT}.")] = None,
     end: Annotated[str | None, typer.Option("--to-time", help=f"Ended before this: {_MOMENT}.")] = None,
     key: KeyOption = None,
