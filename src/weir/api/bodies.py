@@ -20,6 +20,7 @@ from starlette.types import Message, Receive
 from weir.api.limits import Limits
 from weir.api.problems import invalid
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
+from weir.model.strict_json import parse_json
 
 JSON_TYPES = ("application/json",)
 FORM = "application/x-www-form-urlencoded"
@@ -103,16 +104,6 @@ async def _receive_message(receive: Receive) -> Message:
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message
-
-
-def parse_json(body: bytes) -> Any:
-    """The value of a strict JSON text."""
-    if not body:
-        raise Malformed("the body is empty; send JSON")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is not valid JSON ({error})") from None
 
 
 class _Item(msgspec.Struct):

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, access, authenticate
-from weir.api.bodies import check_is_json, parse_json, read_body
+from weir.api.bodies import check_is_json, read_body
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.limits import Limits
 from weir.api.services import Services
@@ -24,6 +24,7 @@ from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
 from weir.model.holders import HOLDER
+from weir.model.strict_json import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,11 @@ class HotRequest:
                 "the body is not a JSON object", errors=[{"pointer": "#", "detail": "not an object"}]
             )
         return body, document
+
+    async def wait_for_disconnect(self) -> None:
+        """Wait until the client leaves."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     def query(self) -> dict[str, str]:
         """The query parameters. A parameter that stands twice is refused."""

@@ -18,7 +18,6 @@ from weir.api.bodies import (
     cut_payloads,
     is_json,
     media_type,
-    parse_json,
     query_document,
 )
 from weir.api.hot import HotRequest, HotRoute, decoded
@@ -31,6 +30,7 @@ from weir.model.ids import MessageId, NamedCall, check_id
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage, check_depth, may_be_deep
 from weir.model.problem_documents import problem
+from weir.model.strict_json import parse_json
 
 BINARY = "application/octet-stream"
 _LAST_ID = 1 << 128
