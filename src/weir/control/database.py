@@ -37,7 +37,6 @@ class PoolState:
     """How busy a pool is. `busy` counts connections in use, not open ones."""
 
     busy: int
-    size: int
     max_size: int
     waiting: int
 
@@ -275,10 +274,8 @@ class Database:
 
     def state(self) -> PoolState:
         stats = self._pool.get_stats()
-        size = stats.get("pool_size", 0)
         return PoolState(
-            busy=size - stats.get("pool_available", 0),
-            size=size,
+            busy=stats.get("pool_size", 0) - stats.get("pool_available", 0),
             max_size=self._pool.max_size,
             waiting=stats.get("requests_waiting", 0),
         )

@@ -54,7 +54,6 @@ class SystemEvent:
     environment: EnvironmentRef | None
     """None: it concerns every environment."""
     payload: Mapping[str, Any]
-    published_by: str
 
 
 Handler = Callable[[SystemEvent], Awaitable[None]]
@@ -160,5 +159,4 @@ def _event(row: Row) -> SystemEvent:
         kind=SystemEventKind(row["kind"]),
         environment=scope,
         payload=row["payload"],
-        published_by=row["published_by"],
     )

@@ -17,7 +17,7 @@ SELECT coalesce(max(position), 0) AS position FROM weir.system_events;
 
 -- name: read_events
 -- System events after a position, in order.
-SELECT position, organization, project, environment, kind, payload, published_by, created_ms
+SELECT position, organization, project, environment, kind, payload
 FROM weir.system_events WHERE position > %(after)s ORDER BY position LIMIT 1000;
 
 -- name: forget_events

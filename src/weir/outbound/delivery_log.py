@@ -93,8 +93,7 @@ class PostgresDeliveryLog:
 
     async def list_disabled(self, scope: EnvironmentRef) -> list[Row]:
         """The disabled endpoints of an environment."""
-        rows = await self._database.fetch(_SQL["disabled_endpoints"])
-        return [row for row in rows if all(row[name] == value for name, value in scope_names(scope).items())]
+        return await self._database.fetch(_SQL["disabled_endpoints_of"], **scope_names(scope))
 
     async def of_message(self, scope: EnvironmentRef, message_id: str) -> list[Row]:
         """The attempts of one message, oldest first."""
@@ -109,13 +108,7 @@ class PostgresDeliveryLog:
     async def refresh(self) -> None:
         """Read which endpoints are disabled; other processes disable and enable them too."""
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
-        self._disabled = {
-            (
-                scope_of(row),
-                row["url"],
-            )
-            for row in rows
-        }
+        self._disabled = {(scope_of(row), row["url"]) for row in rows}
 
     async def flush(self) -> None:
         """Write the waiting records. Records that cannot be written now keep waiting."""

@@ -36,4 +36,8 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 
 -- name: disabled_endpoints
 -- Every disabled endpoint.
-SELECT organization, project, environment, url, disabled_at_ms, reason FROM weir.disabled_endpoints;
+SELECT organization, project, environment, url FROM weir.disabled_endpoints;
+
+-- name: disabled_endpoints_of
+-- The disabled endpoints of an environment.
+SELECT url, disabled_at_ms, reason FROM weir.disabled_endpoints WHERE $ENVIRONMENT;
