@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from weir.errors import Malformed, TooLarge, UnsupportedMedia
 from weir.model.header_keys import MAX_KEY_CHARACTERS, key_in_header
-from weir.model.limits import MAX_DEPTH
+from weir.model.limits import MAX_PAYLOAD_DEPTH
 from weir.model.message import check_depth, may_be_deep
 from weir.model.strict_json import parse_json
 from weir.spec.ir import SignatureScheme, WebhookSpec
@@ -80,8 +80,8 @@ def parse_event(body: bytes) -> Any:
     """The value of a strict JSON text of bounded depth."""
     value = parse_json(body)
     # A stranger chooses the nesting, and code that reads a payload may recurse into it.
-    if may_be_deep(body, MAX_DEPTH):
-        check_depth(value, MAX_DEPTH)
+    if may_be_deep(body, MAX_PAYLOAD_DEPTH):
+        check_depth(value, MAX_PAYLOAD_DEPTH)
     return value
 
 
