@@ -20,7 +20,7 @@ from starlette.types import Message, Receive
 from weir.api.limits import Limits
 from weir.api.problems import invalid
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
-from weir.model.strict_json import parse_json
+from weir.model.message import parse_json
 
 JSON_TYPES = ("application/json",)
 FORM = "application/x-www-form-urlencoded"

@@ -24,7 +24,7 @@ from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
 from weir.model.holders import HOLDER
-from weir.model.strict_json import parse_json
+from weir.model.message import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from weir.errors import Malformed, TooLarge, UnsupportedMedia
 from weir.model.header_keys import MAX_KEY_CHARACTERS, key_in_header
 from weir.model.limits import MAX_PAYLOAD_DEPTH
-from weir.model.message import check_depth, may_be_deep
-from weir.model.strict_json import parse_json
+from weir.model.message import check_depth, may_be_deep, parse_json
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import orjson
 
-from weir.errors import InvalidInput, TooLarge
+from weir.errors import InvalidInput, Malformed, TooLarge
 from weir.model.ids import MessageId, is_canonical_id, new_message_id
 from weir.model.limits import (
     MAX_BATCH,
@@ -287,6 +288,16 @@ def _check_headers(message: NewMessage) -> None:
             ) from None
     if size > MAX_HEADER_BYTES:
         raise TooLarge(f"the headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed")
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a strict JSON text."""
+    if not body:
+        raise Malformed("the body is empty; send JSON")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is not valid JSON ({error})") from None
 
 
 def check_depth(value: Any, limit: int) -> None:

@@ -28,9 +28,8 @@ from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
 from weir.model.ids import MessageId, NamedCall, check_id
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
-from weir.model.message import NewMessage, check_depth, may_be_deep
+from weir.model.message import NewMessage, check_depth, may_be_deep, parse_json
 from weir.model.problem_documents import problem
-from weir.model.strict_json import parse_json
 
 BINARY = "application/octet-stream"
 _LAST_ID = 1 << 128
