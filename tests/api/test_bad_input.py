@@ -17,6 +17,7 @@ from weir.model.ids import new_id
 from .harness import Tenant, make_client
 
 JSON = {"content-type": "application/json"}
+RESCHEDULE = "/api/v1/messages/01a1ee35-eef4-759a-9847-2b1214f8bdf8/reschedule"
 
 
 def assert_problem(answer: httpx2.Response, status: int) -> dict[str, Any]:
@@ -146,6 +147,27 @@ async def test_wrong_queries_are_invalid(client: httpx2.AsyncClient, query: str)
 async def test_other_content_types_are_not_taken(client: httpx2.AsyncClient, path: str, kind: str) -> None:
     answer = await client.post(path, content=b"a=1", headers={"content-type": kind})
     assert_problem(answer, 415)
+
+
+@pytest.mark.parametrize("kind", [None, "", "application/x-www-form-urlencoded; charset=utf-8"])
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/api/v1/push", {"items": [{"queue": "untyped", "payload": 1}]}, 201),
+        ("POST", "/api/v1/pop", {"queue": "untyped"}, 200),
+        ("POST", "/api/v1/ack", {"queue": "untyped", "id": new_id(), "lease": "x"}, 409),
+        ("PUT", "/api/v1/queues/untyped", {"retention": {"max_depth": 10}}, 200),
+        ("POST", RESCHEDULE, {"delay_ms": 5}, 404),
+        ("POST", RESCHEDULE, {"delay_ms": "soon"}, 422),
+    ],
+)
+async def test_json_is_json_also_if_its_type_does_not_say_so(
+    client: httpx2.AsyncClient, method: str, path: str, body: Any, status: int, kind: str | None
+) -> None:
+    await client.put("/api/v1/queues/untyped", json={})
+    headers = {} if kind is None else {"content-type": kind}
+    answer = await client.request(method, path, content=json.dumps(body).encode(), headers=headers)
+    assert answer.status_code == status, answer.text
 
 
 async def test_compressed_bodies_are_not_taken(client: httpx2.AsyncClient) -> None:

@@ -39,7 +39,7 @@ def services(services: Services, operations: OperationService) -> Services:
         settler=operations.counted_settler(operations.settlements),
         operations=operations,
         metric_sources=(operation_families(operations),),
-        pools={"operations": lambda: PoolState(busy=2, size=4, max_size=6, waiting=3)},
+        pools={"operations": lambda: PoolState(busy=2, max_size=6, waiting=3)},
     )
 
 

@@ -13,6 +13,7 @@ from support.lives import emitted_log, land_log
 from support.running_api import RunningApi
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.cli.main import main
 from weir.cli.queue import app
 from weir.model.names import EnvironmentRef
 from weir.settings import Settings
@@ -75,10 +76,20 @@ def test_a_queue_without_a_log_says_how_to_begin_one(queues: LoggedQueues) -> No
     assert "weir queue change mails --log 30d" in queues("log", "read", "mails").stderr
 
 
+@pytest.mark.parametrize("old", [["--to", "again"], ["--to=again"]])
+def test_the_old_spelling_of_into_answers_with_the_new_one(
+    old: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["queue", "log", "replay", "orders", *old, "--all"])
+    assert ended.value.code == 2
+    assert "`--to` of `weir queue log replay` is now `--into`" in capsys.readouterr().err
+
+
 def test_a_replay_is_a_task_of_the_servers_and_bad_ones_are_refused(queues: LoggedQueues) -> None:
     queues("create", "again")
-    begun = queues("log", "replay", "orders", "--to", "again", "--all", "--dry-run", "--detach", "--json")
+    begun = queues("log", "replay", "orders", "--into", "again", "--all", "--dry-run", "--detach", "--json")
     task = json.loads(begun.stdout)
     assert (task["kind"], task["dry_run"]) == ("replay", True)
     assert "is not a CEL expression" in str(queues("log", "read", "orders", "--where", "payload.").exception)
-    assert "nowhere" in str(queues("log", "replay", "orders", "--to", "nowhere", "--all").exception)
+    assert "nowhere" in str(queues("log", "replay", "orders", "--into", "nowhere", "--all").exception)

@@ -26,7 +26,9 @@ from weir.control.tokens import NewToken
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
+from weir.redis_client import connect
 from weir.spec.ir import QueueSpec
+from weir.telemetry.presence import Presence, ServingProcesses
 
 
 @pytest.fixture
@@ -84,6 +86,26 @@ async def test_no_token_sees_the_dead_of_another_tenant(api: Api) -> None:
         assert (await api.client.request(method, path, headers=other)).status_code == 404
     assert (await api.client.get("/admin/queues/orders/dlq", headers=other)).json()["dead_letters"] == []
     assert (await api.client.get("/api/v1/dlq/groups", headers=other)).json() == {"items": []}
+
+
+async def test_a_scope_header_that_is_not_utf8_is_refused_by_the_routes_of_the_source_too(api: Api) -> None:
+    for path in ("/admin/queues", "/api/v1/queues"):
+        answer = await api.client.get(path, headers={"Weir-Project": "%ff"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), path
+
+
+async def test_the_routes_of_the_source_note_which_environment_the_process_serves(
+    api: Api, redis_url: str
+) -> None:
+    redis, environment = connect(redis_url), api.world.environment
+    presence = Presence(redis, worker_id=uuid4().hex)
+    app = create_app(replace(api.services, presence=presence))
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
+        await client.get("/admin/queues/none/dlq", headers=await api.token(Role.READ))
+    await presence.flush()
+    assert await ServingProcesses(redis).of(environment, since_ms=0)
+    await redis.aclose()
 
 
 async def test_a_consumer_requeues_and_deletes_single_dead_jobs(api: Api) -> None:

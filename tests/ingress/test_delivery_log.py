@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from outbound.receiver import plain, receiving
 from support.waiting import until
@@ -42,6 +43,8 @@ async def test_a_disabled_endpoint_is_seen_by_other_processes_and_enabled_over_h
     other = PostgresDeliveryLog(house.database)
     await other.refresh()
     assert other.is_disabled(house.environment, "https://gone.example/")
+    elsewhere = replace(house.environment, environment="another")
+    await log.disable(elsewhere, "https://other.example/", now_ms=7, reason="410")
     listed = (await house.client.get("/api/v1/disabled-endpoints")).json()["items"]
     assert [one["url"] for one in listed] == ["https://gone.example/"]
     body = {"url": "https://gone.example/"}

@@ -8,6 +8,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from outbound.receiver import plain, receiving
+from weir import __version__
 from weir.model.clock import SystemClock
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
@@ -36,6 +37,13 @@ async def test_a_delivery_verifies_with_the_reference_library_under_every_secret
     headers, body = receiver.requests[0]
     for secret in SECRETS:
         Webhook(secret).verify(body, headers)
+
+
+async def test_a_delivery_names_the_version_that_sends_it():
+    async with receiving() as receiver:
+        await attempt(receiver.url)
+    headers, _ = receiver.requests[0]
+    assert headers["user-agent"] == f"Weir/{__version__}"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Access:
     @property
     def actor(self) -> str:
         """The name of the caller in audit records."""
-        return f"token:{self.principal.token_id}"
+        return self.principal.actor
 
 
 async def authenticate(headers: Mapping[str, str], authenticator: Authenticator) -> Principal:
@@ -121,17 +121,38 @@ def require(role: Role) -> Callable[..., Awaitable[Access]]:
         weir_project: Scope = None,
         weir_environment: Scope = None,
     ) -> Access:
-        principal.demand(role)
-        in_path = request.path_params.get("environment", request.path_params.get("env"))
-        chosen = principal.choose(
-            organization=_decoded(weir_organization),
-            project=_decoded(weir_project),
-            environment=in_path if in_path is not None else _decoded(weir_environment),
+        return chosen_access(
+            services,
+            principal,
+            role=role,
+            organization=weir_organization,
+            project=weir_project,
+            environment=weir_environment,
+            named=request.path_params.get("environment", request.path_params.get("env")),
         )
-        note_served(services, chosen)
-        return Access(principal=principal, environment=chosen)
 
     return dependency
+
+
+def chosen_access(
+    services: Services,
+    principal: Principal,
+    *,
+    role: Role,
+    organization: str | None,
+    project: str | None,
+    environment: str | None,
+    named: str | None,
+) -> Access:
+    """The access to the environment that the headers choose; `named`, from the URL, wins over its header."""
+    principal.demand(role)
+    chosen = principal.choose(
+        organization=_decoded(organization),
+        project=_decoded(project),
+        environment=named if named is not None else _decoded(environment),
+    )
+    note_served(services, chosen)
+    return Access(principal=principal, environment=chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,13 @@ from starlette.types import Message, Receive
 from weir.api.limits import Limits
 from weir.api.problems import invalid
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
+from weir.model.message import parse_json
 
 JSON_TYPES = ("application/json",)
 FORM = "application/x-www-form-urlencoded"
 """The content type that curl and other tools send for every body, unless they are told otherwise."""
+_UNSAID = ("", FORM)
+"""Content types that do not tell what a body is."""
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
@@ -38,10 +41,21 @@ def media_type(headers: Mapping[str, str], *, default: str = "") -> str:
     return headers.get("content-type", default).partition(";")[0].strip().lower()
 
 
-def check_json_type(headers: Mapping[str, str]) -> None:
+def is_json_type(headers: Mapping[str, str]) -> bool:
+    """Whether the content type says that the body is JSON."""
     kind = media_type(headers)
-    if kind not in JSON_TYPES and not kind.endswith("+json"):
+    return kind in JSON_TYPES or kind.endswith("+json")
+
+
+def check_is_json(headers: Mapping[str, str], body: bytes) -> None:
+    """Refuse a body of another type. One without a type, or called a form as by curl, may be JSON anyway."""
+    if is_json_type(headers):
+        return
+    kind = media_type(headers)
+    if kind not in _UNSAID:
         raise UnsupportedMedia(f"the content type `{kind:.64}` is not taken; send `application/json`")
+    if not is_json(body):
+        raise UnsupportedMedia("the body is not JSON, and not declared as JSON; send `application/json`")
 
 
 def is_json(body: bytes) -> bool:
@@ -90,16 +104,6 @@ async def _receive_message(receive: Receive) -> Message:
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message
-
-
-def parse_json(body: bytes) -> Any:
-    """The value of a strict JSON text."""
-    if not body:
-        raise Malformed("the body is empty; send JSON")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is not valid JSON ({error})") from None
 
 
 class _Item(msgspec.Struct):

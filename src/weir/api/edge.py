@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.auth import authenticate
-from weir.api.bodies import check_json_type, read_body
+from weir.api.bodies import JSON_TYPES, check_is_json, is_json_type, read_body
 from weir.api.hot import HotRequest, HotRoute, HotRoutes, PathTemplates
 from weir.api.limits import Limits
 from weir.api.problems import MethodNotAllowed, error_reply
@@ -164,7 +164,9 @@ class Edge:
         body = await read_body(headers, receive, self.services.limits)
         slot.take()
         if body and scope["path"].startswith(("/api/", "/admin/")):
-            check_json_type(headers)
+            check_is_json(headers, body)
+            if not is_json_type(headers):
+                _declare_json(scope)
         return _Replay(body, receive)
 
     async def _recognize(self, scope: Scope, headers: Mapping[str, str]) -> None:
@@ -225,6 +227,12 @@ class _LazyBody:
         body = await read_body(self._headers, self._receive, self._limits)
         self._slot.take()
         return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _declare_json(scope: Scope) -> None:
+    """Say that the body is JSON: FastAPI parses no other."""
+    others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    scope["headers"] = [*others, (b"content-type", JSON_TYPES[0].encode())]
 
 
 class _Watch:

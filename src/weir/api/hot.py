@@ -16,14 +16,15 @@ from starlette.types import Receive, Scope
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, access, authenticate
-from weir.api.bodies import FORM, check_json_type, is_json, media_type, parse_json, read_body
+from weir.api.bodies import check_is_json, read_body
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
-from weir.errors import InvalidInput, Malformed, UnsupportedMedia
+from weir.errors import InvalidInput, Malformed
 from weir.model.holders import HOLDER
+from weir.model.message import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +66,21 @@ class HotRequest:
         """Take the slot of a request without a body."""
         self.slot.take()
 
-    async def json_body(self, *, or_form: bool = False) -> tuple[bytes, dict[str, Any]]:
-        """The body as it was sent, and its JSON object. `or_form` also takes JSON that is declared a form."""
-        is_form = or_form and media_type(self.headers) == FORM
-        if not is_form:
-            check_json_type(self.headers)
+    async def json_body(self) -> tuple[bytes, dict[str, Any]]:
+        """The body as it was sent, and its JSON object."""
         body = await self.body()
-        if is_form and not is_json(body):
-            raise UnsupportedMedia("the body is a form and not JSON; send JSON as `application/json`")
+        check_is_json(self.headers, body)
         document = parse_json(body)
         if not isinstance(document, dict):
             raise InvalidInput(
                 "the body is not a JSON object", errors=[{"pointer": "#", "detail": "not an object"}]
             )
         return body, document
+
+    async def wait_for_disconnect(self) -> None:
+        """Wait until the client leaves."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     def query(self) -> dict[str, str]:
         """The query parameters. A parameter that stands twice is refused."""

@@ -9,30 +9,24 @@ and 409 while the first request still runs.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from weir.api.wire import Reply
-from weir.errors import InFlight, KeyReused, Malformed
+from weir.errors import InFlight, KeyReused
+from weir.model.header_keys import key_in_header
 from weir.model.names import EnvironmentRef
 
 KEY_HEADER = "idempotency-key"
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _MAX_STORED_BYTES = 16_384
 """A larger answer is not remembered. So 2,000 answers take at most 33 MB."""
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 
 
 def header_key(headers: Mapping[str, str]) -> str:
-    """The key in the header of a request, with or without the quotes of a structured field."""
-    value = headers[KEY_HEADER].strip()
-    if len(value) >= 2 and value[0] == value[-1] == '"':
-        value = value[1:-1]
-    if not _VISIBLE.fullmatch(value):
-        raise Malformed("the header `Idempotency-Key` must be 1 to 200 visible ASCII characters")
-    return value
+    """The key in the header of a request."""
+    return key_in_header(headers[KEY_HEADER], header="Idempotency-Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

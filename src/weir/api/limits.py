@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weir.model.limits import MAX_PAYLOAD_DEPTH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits of one process. The settings of the API have the same names and take their defaults here."""
 
     max_body_bytes: int = 1_048_576
-    max_depth: int = 64
+    max_depth: int = MAX_PAYLOAD_DEPTH
     """Levels of nesting in a JSON payload."""
     max_concurrency: int = 1_000
     """Requests in progress, not counting long polls and streams."""

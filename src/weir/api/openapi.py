@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from weir.api.openapi_hot import DESCRIBED, Described
-from weir.api.responses import STATUSES, problem_answer, problems
+from weir.api.responses import STATUSES, problem_answer
 from weir.api.schemas.shared import Problem
 
 _REF = "#/components/schemas/{model}"
@@ -60,8 +60,7 @@ def _finish(path: str, operation: dict[str, Any]) -> None:
     responses = operation.setdefault("responses", {})
     if path in _OPEN:
         return
-    own = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
-    for status in problems(*own):
+    for status in STATUSES:
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     operation["responses"] = dict(sorted(responses.items()))
     # A webhook is authenticated by the signature of its body.
@@ -89,8 +88,6 @@ def _operation(described: Described) -> dict[str, Any]:
         "parameters": [*described.parameters, *_SCOPE_HEADERS],
         "responses": {str(status): _answer(model) for status, model in described.answers.items()},
     }
-    if described.conflicts:
-        operation["responses"]["409"] = {}
     if described.body is not None:
         content: dict[str, Any] = {"schema": _ref(described.body)}
         if described.example is not None:

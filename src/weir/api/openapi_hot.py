@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,7 +31,6 @@ class Described:
     parameters: tuple[Mapping[str, Any], ...] = ()
     raw: bool = False
     """The body is the payload itself, of any type."""
-    conflicts: bool = field(default=False)
 
 
 def query(name: str, kind: str, description: str, **bounds: Any) -> dict[str, Any]:
@@ -93,7 +92,6 @@ DESCRIBED: tuple[Described, ...] = (
         example={"items": [{"queue": "orders", "key": "customer-7", "payload": {"order": 42}}]},
         answers={201: shapes.PushAnswers, 202: shapes.PushAnswers},
         parameters=(IDEMPOTENCY_KEY,),
-        conflicts=True,
     ),
     Described(
         path="/api/v1/queues/{queue}/messages",
@@ -103,7 +101,6 @@ DESCRIBED: tuple[Described, ...] = (
         answers={201: shapes.PushAnswerBody, 202: shapes.PushAnswerBody},
         parameters=(_QUEUE_IN_PATH, *_MESSAGE_OPTIONS, IDEMPOTENCY_KEY),
         raw=True,
-        conflicts=True,
     ),
     Described(
         path="/api/v1/pop",
@@ -130,7 +127,6 @@ DESCRIBED: tuple[Described, ...] = (
         body=shapes.AckBody,
         example=_LEASE,
         answers={200: shapes.SettleAnswerBody, 202: shapes.SettleAnswerBody},
-        conflicts=True,
     ),
     Described(
         path="/api/v1/ack/batch",
@@ -149,7 +145,6 @@ DESCRIBED: tuple[Described, ...] = (
         body=shapes.NackBody,
         example={**_LEASE, "error": "timeout while calling the bank"},
         answers={200: shapes.SettleAnswerBody, 202: shapes.SettleAnswerBody},
-        conflicts=True,
     ),
     Described(
         path="/api/v1/extend",
@@ -159,7 +154,6 @@ DESCRIBED: tuple[Described, ...] = (
         body=shapes.ExtendBody,
         example={**_LEASE, "lease_ms": 30000},
         answers={200: shapes.Extended},
-        conflicts=True,
     ),
     Described(
         path="/api/v1/revoked",
@@ -178,7 +172,6 @@ DESCRIBED: tuple[Described, ...] = (
         body=shapes.ProgressBody,
         example={**_LEASE, "progress": {"done": 3, "of": 10}},
         answers={200: shapes.ProgressKept},
-        conflicts=True,
     ),
     Described(
         path="/api/v1/messages/{message_id}/outcome",
@@ -204,6 +197,5 @@ DESCRIBED: tuple[Described, ...] = (
             },
         ),
         raw=True,
-        conflicts=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""The error answers that routes declare, all of them problems."""
+"""The error answers of the API, all of them problems. `openapi` gives every operation all of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ _TEXTS = {
     503: "A store is out of reach or out of room; retry after the stated delay.",
 }
 STATUSES = tuple(_TEXTS)
-"""Every status of a problem that a route may declare."""
-_EVERY = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
+"""Every status of a problem."""
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The declarations for these statuses, and for each status that any authenticated route may give."""
-    return {status: problem_answer(status) for status in sorted({*_EVERY, *statuses})}
+def problems() -> dict[int | str, dict[str, Any]]:
+    """Every error answer, for a route that `openapi` leaves as it is."""
+    return {status: problem_answer(status) for status in STATUSES}
 
 
 def problem_answer(status: int) -> dict[str, Any]:

@@ -19,7 +19,6 @@ class Publication:
     payload: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
-    priority: int | None = None
     idempotency_key: str = field(default_factory=new_id)
 
 
@@ -53,6 +52,5 @@ def _message(channel: Channel, publication: Publication) -> NewMessage:
         payload=publication.payload,
         headers={**publication.headers, "weir-channel": channel.id},
         key=publication.key,
-        priority=publication.priority,
         idempotency_key=f"weir-publish/{digest}",
     )

@@ -215,10 +215,17 @@ RENAMED = {
 """Old spelling of a command -> the new one, which the error about the old one gives."""
 
 
+RENAMED_OPTIONS = {("queue", "log", "replay", "--to"): "--into"}
+"""Command and old spelling of an option -> its new one."""
+
+
 def _refuse_old_spelling(words: list[str]) -> None:
     for old, new in RENAMED.items():
         if tuple(words[: len(old)]) == old:
             raise Misconfigured(f"`weir {' '.join(old)}` is now `weir {new}`")
+    for (*command, option), new in RENAMED_OPTIONS.items():
+        if words[: len(command)] == command and option in {word.partition("=")[0] for word in words}:
+            raise Misconfigured(f"`{option}` of `weir {' '.join(command)}` is now `{new}`")
 
 
 _FULL = "the disk is full ({}); free some space"

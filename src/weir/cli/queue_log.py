@@ -70,7 +70,7 @@ def read(
 def replay(
     scope: ApiScope,
     queue: LogArgument,
-    into: Annotated[str, typer.Option("--to", help="Queue that the messages are sent into.")],
+    into: Annotated[str, typer.Option("--into", help="Queue that the messages are sent into.")],
     begin: Annotated[str | None, typer.Option("--from", help=f"Only ends at or after {_MOMENT}.")] = None,
     end: Annotated[str | None, typer.Option("--to-time", help=f"Only ends before {_MOMENT}.")] = None,
     key: KeyOption = None,

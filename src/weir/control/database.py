@@ -27,6 +27,7 @@ from weir.control.bounded import (
 from weir.control.errors import failed, translating
 from weir.control.sql import NamedQuery
 from weir.control.sql import Row as Row
+from weir.model.fail_fast import FailFast
 
 Connection = BoundedConnection
 
@@ -36,13 +37,10 @@ class PoolState:
     """How busy a pool is. `busy` counts connections in use, not open ones."""
 
     busy: int
-    size: int
     max_size: int
     waiting: int
 
 
-# For this long after a timeout, other callers wait only a quarter as long.
-_FAIL_FAST_S = 1.0
 # A healthy connection answers in less than 10 ms; after this long another connection is tried.
 _SIGN_OF_LIFE_S = 0.25
 # psycopg_pool doubles its pause between attempts: after an outage of 30 s it would stay away for 30 s more.
@@ -51,8 +49,7 @@ _RECONNECT_S = 4.0
 # A timer that is later than this was held up by our own event loop.
 _OWN_DELAY_S = 0.1
 # How long one attempt to connect may take. libpq allows no shorter time.
-_CONNECT_S = 2
-
+CONNECT_S = 2
 
 _Joint = tuple[asyncio.Task[Any] | None, Connection | None]
 
@@ -81,11 +78,10 @@ class Database:
     ) -> None:
         self.url = url
         self._activity = activity
-        self._timeout_s = timeout_s
+        self._fail_fast = FailFast(timeout_s)
         self._answer_s = answer_s
         self._trusted_s = trusted_s
         self._returned: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-        self._fail_fast_until = 0.0
         self._together: ContextVar[_Joint] = ContextVar(f"weir.{name}", default=(None, None))
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -94,7 +90,7 @@ class Database:
                 "row_factory": dict_row,
                 "autocommit": True,
                 "application_name": name,
-                "connect_timeout": _CONNECT_S,
+                "connect_timeout": CONNECT_S,
             },
             min_size=min_size,
             max_size=max_size,
@@ -202,7 +198,7 @@ class Database:
             async with connection:
                 yield connection
         except AnswerTimeout:
-            self._fail_fast()
+            self._fail_fast.note_timeout()
             raise
         finally:
             connection.answer_s, connection.until_s = self._answer_s, math.inf
@@ -211,7 +207,7 @@ class Database:
 
     async def _borrow(self, until_s: float) -> Connection:
         started_s = time.monotonic()
-        patience_s = self._timeout_s / 4 if started_s < self._fail_fast_until else self._timeout_s
+        patience_s = self._fail_fast.wait_s()
         try:
             return await self._borrow_until(min(until_s, started_s + patience_s), until_s)
         except PoolTimeout:
@@ -220,7 +216,7 @@ class Database:
                 # Our own event loop was blocked. That says nothing about PostgreSQL, so wait as long again.
                 with suppress(PoolTimeout):
                     return await self._borrow_until(min(until_s, time.monotonic() + patience_s), until_s)
-            self._fail_fast()
+            self._fail_fast.note_timeout()
             raise PoolTimeout(f"no connection within {time.monotonic() - started_s:.2f} s") from None
 
     async def _borrow_until(self, give_up_s: float, until_s: float) -> Connection:
@@ -262,9 +258,6 @@ class Database:
         connection.answer_s, connection.activity = self._answer_s, self._activity
         await connection.prepare_session()
 
-    def _fail_fast(self) -> None:
-        self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
-
     async def fetch(self, query: NamedQuery, **parameters: Any) -> list[Row]:
         """Run one query on a connection of its own; returns all rows."""
         async with self.connection() as connection:
@@ -281,10 +274,8 @@ class Database:
 
     def state(self) -> PoolState:
         stats = self._pool.get_stats()
-        size = stats.get("pool_size", 0)
         return PoolState(
-            busy=size - stats.get("pool_available", 0),
-            size=size,
+            busy=stats.get("pool_size", 0) - stats.get("pool_available", 0),
             max_size=self._pool.max_size,
             waiting=stats.get("requests_waiting", 0),
         )

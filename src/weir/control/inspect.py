@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import AsyncConnection
 
-from weir.control.database import Database
+from weir.control.database import CONNECT_S, Database
 from weir.control.migrate import PostgresMigrations, outstanding, read_migrations
 from weir.control.sql import load_queries
 from weir.errors import Misconfigured
@@ -15,7 +15,6 @@ from weir.errors import Misconfigured
 _QUERIES = load_queries("weir.control", "inspect.sql")
 MINIMUM = 140_000
 """PostgreSQL 14, as the server numbers its versions."""
-_CONNECT_S = 2
 _STARTING = ("starting up", "not yet accepting connections", "in recovery mode")
 """libpq has no code for a refused connection, only the text of the server."""
 _REFUSED = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "SASL")
@@ -49,7 +48,7 @@ async def is_starting(url: str) -> bool:
     If it refuses the user or the password, waiting does not help, so that is an error at once.
     """
     try:
-        connection = await AsyncConnection.connect(url, connect_timeout=_CONNECT_S)
+        connection = await AsyncConnection.connect(url, connect_timeout=CONNECT_S)
     except psycopg.OperationalError as error:
         _complain_of_password(error)
         return any(text in str(error) for text in _STARTING)

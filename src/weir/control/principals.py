@@ -47,6 +47,11 @@ class Principal:
         """The holder of the fair share that its requests take."""
         return self.organization, self.project, self.environment
 
+    @property
+    def actor(self) -> str:
+        """Its name in audit records."""
+        return f"token:{self.token_id}"
+
     def demand(self, role: Role) -> None:
         """Raise Forbidden unless this principal's role includes `role`."""
         if self.role.rank < role.rank:

@@ -17,6 +17,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from weir.control.database import Database, Row
+from weir.control.old_rows import cleaning, delete_old
 from weir.control.scopes import scope_of
 from weir.control.sql import load_queries
 from weir.errors import WeirError
@@ -53,7 +54,6 @@ class SystemEvent:
     environment: EnvironmentRef | None
     """None: it concerns every environment."""
     payload: Mapping[str, Any]
-    published_by: str
 
 
 Handler = Callable[[SystemEvent], Awaitable[None]]
@@ -95,13 +95,17 @@ class SystemEvents:
         return int(row["position"]) if row else 0
 
     async def run(self) -> None:
-        """Listen until cancelled. After an outage, catch up first."""
-        while True:
-            try:
-                await self._listen()
-            except WeirError as error:
-                log.warning("system events cannot be read for now", error=str(error))
-                await asyncio.sleep(1.0)
+        """Listen and delete old events until cancelled. After an outage, catch up first."""
+        async with cleaning(self._forget):
+            while True:
+                try:
+                    await self._listen()
+                except WeirError as error:
+                    log.warning("system events cannot be read for now", error=str(error))
+                    await asyncio.sleep(1.0)
+
+    async def _forget(self) -> None:
+        await delete_old(self._database, SQL["forget_events"], kept_ms=KEPT_MS)
 
     async def _listen(self) -> None:
         async with self._database.connection() as connection:
@@ -121,7 +125,6 @@ class SystemEvents:
         if self._position is None:
             row = await self._database.fetch_one(SQL["last_event"])
             self._position = int(row["position"]) if row else 0
-            await self._database.execute(SQL["forget_events"], kept_ms=KEPT_MS)
             return 0
         rows = await self._database.fetch(SQL["read_events"], after=self._position)
         for row in rows:
@@ -156,5 +159,4 @@ def _event(row: Row) -> SystemEvent:
         kind=SystemEventKind(row["kind"]),
         environment=scope,
         payload=row["payload"],
-        published_by=row["published_by"],
     )

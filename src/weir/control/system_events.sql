@@ -17,9 +17,13 @@ SELECT coalesce(max(position), 0) AS position FROM weir.system_events;
 
 -- name: read_events
 -- System events after a position, in order.
-SELECT position, organization, project, environment, kind, payload, published_by, created_ms
+SELECT position, organization, project, environment, kind, payload
 FROM weir.system_events WHERE position > %(after)s ORDER BY position LIMIT 1000;
 
 -- name: forget_events
--- Delete system events that every process has handled long ago.
-DELETE FROM weir.system_events WHERE created_ms < weir.clock_ms() - %(kept_ms)s::bigint;
+-- Delete system events that every process has handled long ago, a limited number at a time.
+DELETE FROM weir.system_events
+WHERE position IN (
+    SELECT position FROM weir.system_events WHERE created_ms < weir.clock_ms() - %(kept_ms)s::bigint
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+);

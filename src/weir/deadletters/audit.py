@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.old_rows import delete_old
 from weir.deadletters.locks import DeadLetterLock, try_lock
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import COUNTS
@@ -122,11 +123,7 @@ class DeadLetterAuditor:
     async def forget_replayed(self) -> None:
         """Delete replayed letters that are older than the retention, in small transactions."""
         before_ms = self._clock.now_ms() - self._keep_replayed_ms
-        forgotten = FORGET_BATCH
-        while forgotten == FORGET_BATCH:
-            forgotten = await self._database.execute(
-                COUNTS["forget_replayed"], before_ms=before_ms, limit=FORGET_BATCH
-            )
+        await delete_old(self._database, COUNTS["forget_replayed"], limit=FORGET_BATCH, before_ms=before_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

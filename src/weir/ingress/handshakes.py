@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from weir.ingress.incoming_events import parse_json
+from weir.ingress.incoming_events import parse_event
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
 HeaderPairs = tuple[tuple[bytes, bytes], ...]
@@ -36,7 +36,7 @@ def challenge_answer(webhook: WebhookSpec, body: bytes) -> bytes | None:
     # A search of the bytes is cheap. Ordinary events must not be parsed here and then again.
     if _VERIFICATION.encode() not in body:
         return None
-    document: Any = parse_json(body)
+    document: Any = parse_event(body)
     if not isinstance(document, dict) or document.get("type") != _VERIFICATION:
         return None
     challenge = document.get("challenge")

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-import orjson
-
 from weir.errors import Malformed, TooLarge, UnsupportedMedia
+from weir.model.header_keys import MAX_KEY_CHARACTERS, key_in_header
+from weir.model.limits import MAX_PAYLOAD_DEPTH
+from weir.model.message import check_depth, may_be_deep, parse_json
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
-# A stranger chooses the nesting, and code that reads a payload may recurse into it.
-MAX_DEPTH = 64
-MAX_KEY_CHARACTERS = 200
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _REQUIRED = ("specversion", "id", "source", "type")
 _JSON = "application/json"
@@ -74,35 +71,17 @@ def _form_payload(body: bytes) -> bytes:
 def _checked(media_type: str, body: bytes) -> Any:
     """The value of a JSON body, checked."""
     if media_type == _JSON or media_type.endswith("+json"):
-        return parse_json(body)
+        return parse_event(body)
     raise UnsupportedMedia(f"the content type `{media_type:.64}` is not accepted here; send `{_JSON}`")
 
 
-def parse_json(body: bytes) -> Any:
+def parse_event(body: bytes) -> Any:
     """The value of a strict JSON text of bounded depth."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is not valid JSON ({error})") from None
-    # With at most this many brackets the depth is fine, and nearly every body skips the check of each value.
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
+    value = parse_json(body)
+    # A stranger chooses the nesting, and code that reads a payload may recurse into it.
+    if may_be_deep(body, MAX_PAYLOAD_DEPTH):
+        check_depth(value, MAX_PAYLOAD_DEPTH)
     return value
-
-
-def _check_depth(value: Any) -> None:
-    layer = [value]
-    for _ in range(MAX_DEPTH):
-        layer = [
-            child
-            for parent in layer
-            if isinstance(parent, (dict, list))
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-        ]
-        if not layer:
-            return
-    if any(isinstance(one, (dict, list)) for one in layer):
-        raise TooLarge(f"the body nests deeper than {MAX_DEPTH} levels; flatten it")
 
 
 def _sender_id(webhook: WebhookSpec, headers: Mapping[str, str], document: Any) -> str | None:
@@ -122,15 +101,7 @@ def _sender_id(webhook: WebhookSpec, headers: Mapping[str, str], document: Any) 
 
 
 def _header_id(value: str | None, header: str) -> str | None:
-    """An id from a header, with or without the quotes of a structured field."""
-    if value is None:
-        return None
-    text = value.strip()
-    if len(text) >= 2 and text[0] == text[-1] == '"':
-        text = text[1:-1]
-    if not _VISIBLE.fullmatch(text):
-        raise Malformed(f"the header `{header}` must be 1 to {MAX_KEY_CHARACTERS} visible ASCII characters")
-    return text
+    return None if value is None else key_in_header(value, header=header)
 
 
 def _text_id(value: Any) -> str | None:
@@ -179,7 +150,7 @@ def _structured(media_type: str, body: bytes) -> IncomingEvent:
         raise UnsupportedMedia(
             f"`{media_type:.64}` is not accepted here; send `application/cloudevents+json`"
         )
-    event = parse_json(body)
+    event = parse_event(body)
     if not isinstance(event, dict):
         raise Malformed("a CloudEvent is a JSON object")
     _check_attributes(event)
@@ -191,7 +162,7 @@ def _batch(media_type: str, body: bytes) -> list[IncomingEvent]:
         raise UnsupportedMedia(
             f"`{media_type:.64}` is not accepted here; send `application/cloudevents-batch+json`"
         )
-    events = parse_json(body)
+    events = parse_event(body)
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise Malformed("a batch of CloudEvents is a JSON array of objects")
     if not 0 < len(events) <= 1_000:

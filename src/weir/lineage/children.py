@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from weir.control.arrays import array_literals
 from weir.control.database import Connection, Database, execute
+from weir.control.old_rows import cleaning, delete_old
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
@@ -27,11 +28,6 @@ KEPT_MS = 7 * DAY_MS
 FLUSH_S = 0.25
 CAPACITY = 50_000
 BATCH = 1_000
-# Flushes between two deletions of old rows: once per minute. A deletion takes at most `_CLEAN_ROUNDS` times
-# `_CLEAN_ROWS` rows.
-_CLEAN_EVERY = 240
-_CLEAN_ROWS = 10_000
-_CLEAN_ROUNDS = 100
 _COLUMNS = ("organization", "project", "environment", "parent_id", "child_id", "queue", "kind", "at_ms")
 
 
@@ -107,22 +103,13 @@ class PostgresChildren:
         await self._buffer.flush()
 
     async def run(self) -> None:
-        """Flush until cancelled, and once more at the end."""
-        await self._buffer.run(every_s=FLUSH_S, errors=(ControlUnavailable,), beside=self._clean_seldom)
+        """Flush and delete old rows until cancelled, and flush once more at the end."""
+        async with cleaning(self.clean):
+            await self._buffer.run(every_s=FLUSH_S, errors=(ControlUnavailable,))
 
     async def clean(self) -> None:
         """Delete old rows."""
-        before_ms = self._clock.now_ms() - KEPT_MS
-        for _ in range(_CLEAN_ROUNDS):
-            gone = await self._database.execute(
-                SQL["forget_children"], before_ms=before_ms, limit=_CLEAN_ROWS
-            )
-            if gone < _CLEAN_ROWS:
-                return
-
-    async def _clean_seldom(self, rounds: int) -> None:
-        if rounds % _CLEAN_EVERY == 0:
-            await self.clean()
+        await delete_old(self._database, SQL["forget_children"], before_ms=self._clock.now_ms() - KEPT_MS)
 
     async def _write(self, batch: list[ChildMessage]) -> None:
         async with self._database.transaction() as connection:

@@ -25,4 +25,5 @@ LIMIT 1
 -- name: forget_children
 -- Delete old rows, a limited number at a time.
 DELETE FROM weir.message_children
-WHERE ctid IN (SELECT ctid FROM weir.message_children WHERE at_ms < %(before_ms)s LIMIT %(limit)s)
+WHERE ctid IN (
+    SELECT ctid FROM weir.message_children WHERE at_ms < %(before_ms)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from weir.model.fail_fast import FailFast
+
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_FAIL_FAST_S = 1.0
-"""For how long after a timeout other callers wait only a quarter as long."""
 
 
 class BoundedThreads:
@@ -25,21 +23,20 @@ class BoundedThreads:
 
     def __init__(self, count: int, *, patience_s: float, name: str) -> None:
         self._patience_s = patience_s
+        self._fail_fast = FailFast(patience_s)
         self._free = asyncio.Semaphore(count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._fail_fast_until = 0.0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in a thread and return its result."""
-        short = time.monotonic() < self._fail_fast_until
         try:
-            async with asyncio.timeout(self._patience_s / 4 if short else self._patience_s):
+            async with asyncio.timeout(self._fail_fast.wait_s()):
                 await self._free.acquire()
                 working = asyncio.wrap_future(self._threads.submit(work, *args, **kwargs))
                 working.add_done_callback(self._release)
                 return await asyncio.shield(working)
         except TimeoutError:
-            self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
+            self._fail_fast.note_timeout()
             raise TimeoutError(f"no answer within {self._patience_s:g} s") from None
 
     def _release(self, working: asyncio.Future[T]) -> None:

@@ -10,6 +10,8 @@ MAX_PRIORITY = 9
 # The length of a name is one byte in a packed event.
 MAX_NAME_BYTES = 255
 MAX_PAYLOAD_BYTES = 1 << 20
+MAX_PAYLOAD_DEPTH = 64
+"""Levels of nesting in a JSON payload, unless the settings of the API say otherwise."""
 MAX_HEADER_BYTES = 64 << 10
 MAX_ERROR_BYTES = 16 << 10
 MAX_RESULT_BYTES = 16 << 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,9 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import orjson
 
-from weir.errors import InvalidInput, KeyReused, TooLarge
-from weir.model.ids import MessageId, new_message_id
+from weir.errors import InvalidInput, KeyReused, Malformed, TooLarge
+from weir.model.ids import MessageId, is_canonical_id, new_message_id
 from weir.model.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
@@ -29,7 +29,6 @@ DEFAULT_PRIORITY = 4
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 # Values that are made per message are structs of msgspec: a delivery takes 0.16 us to make, as a frozen data
 # class 1.8 us, of the 10 us that a popped message costs the API.
-_CANONICAL_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +228,7 @@ def check_number(value: int, *, what: str, least: int, most: int) -> int:
 
 def check_message_id(text: str) -> None:
     """Refuse an id that is not in canonical form, because ids come out as they went in."""
-    if not isinstance(text, str) or _CANONICAL_ID.fullmatch(text) is None:
+    if not isinstance(text, str) or not is_canonical_id(text):
         raise InvalidInput(f"`{text!s:.64}` is not a message id; expected a UUID in lower case")
 
 
@@ -294,6 +293,16 @@ def _check_headers(message: NewMessage) -> None:
             ) from None
     if size > MAX_HEADER_BYTES:
         raise TooLarge(f"the headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed")
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a strict JSON text."""
+    if not body:
+        raise Malformed("the body is empty; send JSON")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is not valid JSON ({error})") from None
 
 
 def check_depth(value: Any, limit: int) -> None:

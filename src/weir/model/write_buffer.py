@@ -14,7 +14,7 @@ from weir.model.asyncio_tasks import run_to_end
 Record = TypeVar("Record")
 
 
-async def _nothing(_: int) -> None:
+async def _nothing() -> None:
     pass
 
 
@@ -55,20 +55,18 @@ class WriteBuffer(Generic[Record]):
         *,
         every_s: float,
         errors: tuple[type[Exception], ...],
-        beside: Callable[[int], Awaitable[None]] = _nothing,
+        beside: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         """Flush until cancelled, and once more then; on one of `errors`, wait for the next round.
 
-        After each flush `beside` is called with the number of the round.
+        After each flush `beside` is called.
         """
-        rounds = 0
         try:
             while True:
                 with suppress(*errors):
                     # To its end even when cancelled: half a flush would lose or repeat records.
                     await run_to_end(self.flush())
-                    await beside(rounds)
-                rounds += 1
+                    await beside()
                 await asyncio.sleep(every_s)
         finally:
             with suppress(*errors):

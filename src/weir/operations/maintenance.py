@@ -9,6 +9,7 @@ import structlog
 
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database
+from weir.control.old_rows import delete_old
 from weir.errors import WeirError
 from weir.model.durations import DAY_MS, HOUR_MS
 from weir.model.names import QueueRef
@@ -59,13 +60,10 @@ class Cleaner:
 
     async def clean(self) -> int:
         """Delete operations that are old enough, in small transactions; return how many."""
-        deleted = 0
-        while True:
-            count = await self._database.execute(QUERIES["clean_operations"], **self._ages, limit=self._batch)
-            deleted += count
-            if count < self._batch:
-                break
-        await self._database.execute(QUERIES["clean_partitions"])
+        deleted = await delete_old(
+            self._database, QUERIES["clean_operations"], limit=self._batch, **self._ages
+        )
+        await delete_old(self._database, QUERIES["clean_partitions"])
         await self._queue.forget_rates()
         return deleted
 

@@ -122,5 +122,5 @@ DELETE FROM weir.operations WHERE id IN (
 DELETE FROM weir.operation_lanes
 WHERE lane IN (
     SELECT lane FROM weir.operation_lanes
-    WHERE pending = 0 AND turn_ms < weir.clock_ms() - 60000 LIMIT 10000 FOR UPDATE SKIP LOCKED
+    WHERE pending = 0 AND turn_ms < weir.clock_ms() - 60000 LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ) AND pending = 0;

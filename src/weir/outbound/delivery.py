@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import httpx2
 
+from weir import __version__
 from weir.outbound.address_guard import AddressRefused
 from weir.outbound.signing import signed_headers
 
@@ -20,7 +21,7 @@ RESPONSE_CAP_BYTES = 64 * 1024
 EXCERPT_BYTES = 1_024
 # A receiver must not stop its queue for longer.
 MAX_RETRY_AFTER_S = 24 * 3600
-USER_AGENT = "Weir/0.1"
+USER_AGENT = f"Weir/{__version__}"
 
 
 class DeliveryVerdict(StrEnum):

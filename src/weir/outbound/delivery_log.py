@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.control.database import Database, Row
+from weir.control.old_rows import cleaning, delete_old
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
@@ -16,8 +17,6 @@ from weir.model.write_buffer import WriteBuffer
 from weir.outbound.delivery import DeliveryOutcome
 
 KEPT_MS = 14 * DAY_MS
-# Flushes between two deletions of old records: once per minute.
-FORGET_EVERY = 240
 _SQL = load_queries("weir.outbound", "delivery_log.sql")
 _COLUMNS = [
     "organization",
@@ -94,8 +93,7 @@ class PostgresDeliveryLog:
 
     async def list_disabled(self, scope: EnvironmentRef) -> list[Row]:
         """The disabled endpoints of an environment."""
-        rows = await self._database.fetch(_SQL["disabled_endpoints"])
-        return [row for row in rows if all(row[name] == value for name, value in scope_names(scope).items())]
+        return await self._database.fetch(_SQL["disabled_endpoints_of"], **scope_names(scope))
 
     async def of_message(self, scope: EnvironmentRef, message_id: str) -> list[Row]:
         """The attempts of one message, oldest first."""
@@ -104,19 +102,13 @@ class PostgresDeliveryLog:
         )
 
     async def forget_before(self, before_ms: int) -> int:
-        """Delete a limited number of old records; returns how many."""
-        return await self._database.execute(_SQL["forget_deliveries"], before_ms=before_ms)
+        """Delete the older records; returns how many."""
+        return await delete_old(self._database, _SQL["forget_deliveries"], before_ms=before_ms)
 
     async def refresh(self) -> None:
         """Read which endpoints are disabled; other processes disable and enable them too."""
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
-        self._disabled = {
-            (
-                scope_of(row),
-                row["url"],
-            )
-            for row in rows
-        }
+        self._disabled = {(scope_of(row), row["url"]) for row in rows}
 
     async def flush(self) -> None:
         """Write the waiting records. Records that cannot be written now keep waiting."""
@@ -124,14 +116,10 @@ class PostgresDeliveryLog:
 
     async def run(self) -> None:
         """Flush, read the disabled endpoints and delete old records until cancelled."""
-        await self._buffer.run(
-            every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._keep_current
-        )
-
-    async def _keep_current(self, rounds: int) -> None:
-        await self.refresh()
-        if rounds % FORGET_EVERY == 0:
-            await self.forget_before(self._clock.now_ms() - KEPT_MS)
+        async with cleaning(lambda: self.forget_before(self._clock.now_ms() - KEPT_MS)):
+            await self._buffer.run(
+                every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self.refresh
+            )
 
     async def _write(self, batch: list[DeliveryRecord]) -> None:
         columns = zip(*(_values(record) for record in batch), strict=True)

@@ -18,7 +18,10 @@ ORDER BY id;
 -- name: forget_deliveries
 -- Delete records that are older than the retention, a limited number at a time.
 DELETE FROM weir.delivery_log
-WHERE id IN (SELECT id FROM weir.delivery_log WHERE sent_at_ms < %(before_ms)s ORDER BY sent_at_ms LIMIT 5000);
+WHERE id IN (
+    SELECT id FROM weir.delivery_log WHERE sent_at_ms < %(before_ms)s
+    ORDER BY sent_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+);
 
 -- name: disable_endpoint
 -- Disable an endpoint.
@@ -33,4 +36,8 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 
 -- name: disabled_endpoints
 -- Every disabled endpoint.
-SELECT organization, project, environment, url, disabled_at_ms, reason FROM weir.disabled_endpoints;
+SELECT organization, project, environment, url FROM weir.disabled_endpoints;
+
+-- name: disabled_endpoints_of
+-- The disabled endpoints of an environment.
+SELECT url, disabled_at_ms, reason FROM weir.disabled_endpoints WHERE $ENVIRONMENT;

@@ -15,6 +15,7 @@ import orjson
 
 from weir.control.arrays import array_literals
 from weir.control.database import Database, Row, execute
+from weir.control.old_rows import cleaning, delete_old
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
@@ -40,10 +41,13 @@ ATTEMPTS_KEPT_MS = 7 * DAY_MS
 KEYS_KEPT_MS = DAY_MS
 # To find out what is usual, a verdict looks back by at most 105 minutes.
 HANDLER_TIMES_KEPT_MS = 6 * HOUR_MS
+_KEPT_MS = {
+    "forget_attempts": ATTEMPTS_KEPT_MS,
+    "forget_handler_times": HANDLER_TIMES_KEPT_MS,
+    "forget_keys": KEYS_KEPT_MS,
+}
 # A lost lease does not count: no consumer reported a failure.
 FAILED_ENDINGS = frozenset({"failed", "dead"})
-# Flushes between two deletions of old rows: once per minute.
-_CLEAN_EVERY = 240
 _ATTEMPT = (
     "organization",
     "project",
@@ -129,19 +133,13 @@ class PostgresJournal:
     async def clean(self) -> None:
         """Delete old rows."""
         now_ms = self._clock.now_ms()
-        await self._database.execute(SQL["forget_attempts"], before_ms=now_ms - ATTEMPTS_KEPT_MS)
-        await self._database.execute(SQL["forget_handler_times"], before_ms=now_ms - HANDLER_TIMES_KEPT_MS)
-        await self._database.execute(SQL["forget_keys"], before_ms=now_ms - KEYS_KEPT_MS)
+        for name, kept_ms in _KEPT_MS.items():
+            await delete_old(self._database, SQL[name], before_ms=now_ms - kept_ms)
 
     async def run(self) -> None:
-        """Flush until cancelled, and once more at the end."""
-        await self._buffer.run(
-            every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._clean_seldom
-        )
-
-    async def _clean_seldom(self, rounds: int) -> None:
-        if rounds % _CLEAN_EVERY == 0:
-            await self.clean()
+        """Flush and delete old rows until cancelled, and flush once more at the end."""
+        async with cleaning(self.clean):
+            await self._buffer.run(every_s=self._flush_every_s, errors=(ControlUnavailable,))
 
     async def _write(self, batch: list[_Packed]) -> None:
         attempts = array_literals(_ATTEMPT, (one.attempt for one in batch))

@@ -78,16 +78,19 @@ WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(o
 -- name: forget_attempts
 -- Delete old attempts, a limited number at a time.
 DELETE FROM weir.message_attempts
-WHERE id IN (SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s LIMIT 10000)
+WHERE id IN (
+    SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- name: forget_handler_times
 -- Delete old handler times, a limited number at a time.
 DELETE FROM weir.handler_times
-WHERE ctid IN (SELECT ctid FROM weir.handler_times WHERE bucket_ms < %(before_ms)s LIMIT 10000)
+WHERE ctid IN (
+    SELECT ctid FROM weir.handler_times WHERE bucket_ms < %(before_ms)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 
 -- name: forget_keys
--- Delete expired idempotency keys, a limited number at a time.
+-- Delete expired idempotency keys, a limited number at a time. A key that is being claimed again stays.
 DELETE FROM weir.idempotency_keys
 WHERE (organization, project, environment, kind, name, key) IN (
     SELECT organization, project, environment, kind, name, key
-    FROM weir.idempotency_keys WHERE at_ms < %(before_ms)s LIMIT 10000)
+    FROM weir.idempotency_keys WHERE at_ms < %(before_ms)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from weir.api.auditing import audit
 from weir.api.auth import Admin, App, Reader
-from weir.api.responses import problems
 from weir.api.routes.specs import plan_view, write_view
 from weir.api.schemas.apps import AppList, AppView
 from weir.api.schemas.specs import PlanView, SpecBody
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.system_events import SystemEventKind
 from weir.errors import InvalidInput
 from weir.spec.dump import dumped
@@ -20,7 +19,7 @@ from weir.spec.ir import AppSpec
 router = APIRouter(prefix="/api/v1/apps", tags=["apps"])
 
 
-@router.get("", operation_id="list_apps", responses=problems())
+@router.get("", operation_id="list_apps")
 async def list_apps(access: Reader, services: App) -> AppList:
     """The apps of the environment, each with the queues and schedules that it owns."""
     found = await present(services.apps, "PostgreSQL").of(access.environment)
@@ -34,7 +33,7 @@ async def list_apps(access: Reader, services: App) -> AppList:
     )
 
 
-@router.post("/{app}/plan", operation_id="plan_app", response_model=PlanView, responses=problems(409))
+@router.post("/{app}/plan", operation_id="plan_app", response_model=PlanView)
 async def plan_app(app: str, body: SpecBody, access: Reader, services: App) -> Response:
     """Show what declaring this app would change, without changing anything."""
     register = present(services.apps, "PostgreSQL")
@@ -42,7 +41,7 @@ async def plan_app(app: str, body: SpecBody, access: Reader, services: App) -> R
     return await write_view(lambda: plan_view(found))
 
 
-@router.put("/{app}", operation_id="declare_app", response_model=PlanView, responses=problems(409))
+@router.put("/{app}", operation_id="declare_app", response_model=PlanView)
 async def declare_app(app: str, body: SpecBody, access: Admin, services: App) -> Response:
     """Make the queues and schedules of this app hold, all of them or none."""
     register = present(services.apps, "PostgreSQL")
@@ -50,9 +49,8 @@ async def declare_app(app: str, body: SpecBody, access: Admin, services: App) ->
     scope = access.environment
     async with all_or_nothing(services):
         found = await register.declare(scope, spec, actor=access.actor)
-        if found.changes and services.audit is not None:
-            change = AuditedChange.inside(scope, actor=access.actor, action="app.declare", target=spec.name)
-            await services.audit.record(change)
+        if found.changes:
+            await audit(services, access, "app.declare", spec.name)
     if found.changes:
         await announce(services, SystemEventKind.SPEC_APPLIED, scope, app=spec.name)
     return await write_view(lambda: plan_view(found))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter, status
 
 from weir.api.auth import Admin, App, Reader
-from weir.api.responses import problems
 from weir.api.schemas.channels import ChannelBody, ChannelList, ChannelView, NewSecret, channel_view
 from weir.api.services import Services, present
 from weir.channels.channels import Channels
@@ -17,14 +16,14 @@ def channels_of(services: Services) -> Channels:
     return present(services.channels, "channels")
 
 
-@router.get("/api/v1/channels", operation_id="list_channels", responses=problems())
+@router.get("/api/v1/channels", operation_id="list_channels")
 async def list_channels(access: Reader, services: App) -> ChannelList:
     """The channels of the environment and their consumers."""
     found = await channels_of(services).of(access.environment)
     return ChannelList(items=[channel_view(channel) for channel in found])
 
 
-@router.put("/api/v1/channels/{channel_id}", operation_id="put_channel", responses=problems(409))
+@router.put("/api/v1/channels/{channel_id}", operation_id="put_channel")
 async def put_channel(
     channel_id: str,
     body: ChannelBody,
@@ -41,14 +40,13 @@ async def put_channel(
     "/api/v1/channels/{channel_id}",
     operation_id="remove_channel",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(),
 )
 async def remove_channel(channel_id: str, access: Admin, services: App) -> None:
     """Remove a channel; its consumers' queues and dead letters stay."""
     await channels_of(services).remove(access.environment, channel_id, by=access.actor)
 
 
-@router.post("/api/v1/channels/{channel_id}/tokens", operation_id="new_channel_token", responses=problems())
+@router.post("/api/v1/channels/{channel_id}/tokens", operation_id="new_channel_token")
 async def make_channel_token(channel_id: str, access: Admin, services: App) -> NewSecret:
     """Make a fresh `X-Broker-Channel-Token`; the old one ends at once."""
     token = await channels_of(services).new_channel_token(access.environment, channel_id, by=access.actor)
@@ -58,7 +56,6 @@ async def make_channel_token(channel_id: str, access: Admin, services: App) -> N
 @router.post(
     "/api/v1/channels/{channel_id}/consumers/{consumer_id}/tokens",
     operation_id="new_consumer_token",
-    responses=problems(),
 )
 async def make_consumer_token(
     channel_id: str,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 
-from weir.api.auth import Access, App, Caller, authenticate
+from weir.api.auth import Access, App, Caller, Scope, authenticate, chosen_access
 from weir.api.hot import HotRoute
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.previews import preview_of
-from weir.api.responses import problems
 from weir.api.routes import hooks
 from weir.api.routes.channels import channels_of
 from weir.api.routes.deadletters import Before, Page, dead_letters_of, next_page, position
@@ -61,7 +59,6 @@ Tenant = Annotated[
     str | None,
     Query(max_length=MAX_NAME_BYTES, description="The environment, for tokens that reach several."),
 ]
-Scope = Annotated[str | None, Header(max_length=1024)]
 ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256)]
 ConsumerToken = Annotated[str | None, Header(alias=CONSUMER_HEADER, max_length=256)]
 PATIENCE_S = 5.0
@@ -71,34 +68,31 @@ LOOK_S = 0.05
 
 ROUTES = (HotRoute(path="/hook/{name}", endpoints={"POST": hooks.receive, "OPTIONS": hooks.handshake}),)
 _hook.options("", include_in_schema=False)(hooks.handshake_long)
-_hook.post("", operation_id="receive_webhook", status_code=202, responses=problems(401, 413, 415))(
-    hooks.receive_long
-)
+_hook.post("", operation_id="receive_webhook", status_code=202)(hooks.receive_long)
 
 
 def scoped(role: Role) -> Callable[..., Awaitable[Access]]:
     """An authenticated caller and the environment that `tenant_id` or the headers choose."""
 
     async def dependency(
+        services: App,
         caller: Caller,
         tenant_id: Tenant = None,
         weir_organization: Scope = None,
         weir_project: Scope = None,
         weir_environment: Scope = None,
     ) -> Access:
-        caller.demand(role)
-        environment = caller.choose(
-            organization=_decoded(weir_organization),
-            project=_decoded(weir_project),
-            environment=tenant_id if tenant_id is not None else _decoded(weir_environment),
+        return chosen_access(
+            services,
+            caller,
+            role=role,
+            organization=weir_organization,
+            project=weir_project,
+            environment=weir_environment,
+            named=tenant_id,
         )
-        return Access(principal=caller, environment=environment)
 
     return dependency
-
-
-def _decoded(value: str | None) -> str | None:
-    return None if value is None else unquote(value)
 
 
 Reader = Annotated[Access, Depends(scoped(Role.READ))]
@@ -137,7 +131,7 @@ Owner = Annotated[ChannelConsumer, Depends(consumer_of)]
 _BELOW = "/consumer/{consumerId}"
 
 
-@_dead.get("/dlq-status", operation_id="dlq_status", response_model=DLQStatus, responses=problems())
+@_dead.get("/dlq-status", operation_id="dlq_status", response_model=DLQStatus)
 async def show_dlq_status(
     request: Request, services: App, x_broker_channel_token: ChannelToken = None
 ) -> Response:
@@ -170,7 +164,7 @@ async def _of_channel(services: Services, token: str) -> list[ConsumerStatus]:
     return [row for row in rows if row.channel_id == channel.id]
 
 
-@_admin.get("", operation_id="admin_queues", responses=problems())
+@_admin.get("", operation_id="admin_queues")
 async def list_queues(access: Reader, services: App) -> AdminQueues:
     """Every queue of the environment: waiting, in flight, age, throughput and dead letters."""
     states = await services.broker.states(access.environment)
@@ -191,7 +185,7 @@ async def list_queues(access: Reader, services: App) -> AdminQueues:
     )
 
 
-@_admin.get("/{name}/dlq", operation_id="admin_dead_letters", responses=problems())
+@_admin.get("/{name}/dlq", operation_id="admin_dead_letters")
 async def list_dead_letters(
     name: str, access: Reader, services: App, before: Before = None, limit: Page = 50
 ) -> DeadLetterPreviews:
@@ -203,7 +197,7 @@ async def list_dead_letters(
     )
 
 
-@_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", responses=problems())
+@_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter")
 async def show_dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadJobView:
     """One dead letter with its payload and what became of it."""
     letters = dead_letters_of(services).letters
@@ -211,7 +205,7 @@ async def show_dead_letter(name: str, letter_id: str, access: Reader, services: 
     return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
 
 
-@_admin.post("/{name}/dlq/{letter_id}/replay", operation_id="admin_replay", responses=problems(409))
+@_admin.post("/{name}/dlq/{letter_id}/replay", operation_id="admin_replay")
 async def replay(name: str, letter_id: str, access: Writer, services: App) -> Replayed:
     """Send a dead letter back to its queue."""
     queue = access.environment.queue(name)
@@ -219,7 +213,7 @@ async def replay(name: str, letter_id: str, access: Writer, services: App) -> Re
     return Replayed(new_message_id=new_id)
 
 
-@_admin.delete("/{name}/dlq/{letter_id}", operation_id="admin_delete_dead_letter", responses=problems(409))
+@_admin.delete("/{name}/dlq/{letter_id}", operation_id="admin_delete_dead_letter")
 async def delete(name: str, letter_id: str, access: Admin, services: App) -> Done:
     """Delete a dead letter, even if it had attempts left."""
     queue = access.environment.queue(name)
@@ -252,7 +246,6 @@ def _preview(letter: DeadLetter) -> DeadLetterPreview:
     "/publish",
     operation_id="publish",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=problems(),
     openapi_extra={"requestBody": {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def publish_message(
@@ -308,7 +301,7 @@ def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
     raise TypeError(answer)
 
 
-@_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", responses=problems())
+@_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs")
 async def list_dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
     """The dead messages of a consumer, the newest first."""
     found = await dead_letters_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
@@ -317,21 +310,21 @@ async def list_dead_jobs(owner: Owner, services: App, before: Before = None, lim
     )
 
 
-@_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
+@_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs")
 async def requeue_all(owner: Owner, services: App, response: Response) -> Requeued:
     """Requeue all dead messages of a consumer: 200 when it is done, 202 if the bulk action goes on."""
     action = await _run_or_leave(services, owner, BulkActionKind.REDRIVE, response)
     return Requeued(requeued=action.done, done=action.state.over, task=action.id)
 
 
-@_channel.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs", responses=problems())
+@_channel.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs")
 async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
     """Delete a consumer's dead messages that used up their attempts: 200 when it is done, else 202."""
     action = await _run_or_leave(services, owner, BulkActionKind.PURGE, response)
     return Deleted(deleted=action.done, done=action.state.over, task=action.id)
 
 
-@_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", responses=problems())
+@_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job")
 async def show_dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # noqa: N803
     """One dead message of a consumer."""
     letters = dead_letters_of(services).letters
@@ -339,16 +332,14 @@ async def show_dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:
     return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
 
 
-@_channel.post(
-    _BELOW + "/job/{jobId}/requeue-dead-job", operation_id="requeue_dead_job", responses=problems(409)
-)
+@_channel.post(_BELOW + "/job/{jobId}/requeue-dead-job", operation_id="requeue_dead_job")
 async def requeue_one(jobId: str, owner: Owner, services: App) -> Replayed:  # noqa: N803
     """Requeue one dead message of a consumer."""
     new_id = await dead_letters_of(services).letters.redrive(owner.queue, jobId, by=owner.actor)
     return Replayed(new_message_id=new_id)
 
 
-@_channel.delete(_BELOW + "/job/{jobId}", operation_id="delete_dead_job", responses=problems(409))
+@_channel.delete(_BELOW + "/job/{jobId}", operation_id="delete_dead_job")
 async def delete_one(jobId: str, owner: Owner, services: App) -> Done:  # noqa: N803
     """Delete one dead message of a consumer that used up its attempts."""
     await dead_letters_of(services).letters.delete(owner.queue, jobId, by=owner.actor)

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 
 from weir.api.auth import Access, Admin, App, Caller, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.dead_letters import (
     AuditView,
     DeadCountList,
@@ -52,7 +51,7 @@ def dead_letters_of(services: Services) -> DeadLetterServices:
     return present(services.dead_letters, "dead letters")
 
 
-@router.get("/api/v1/dlq/groups", operation_id="list_dead_letter_groups", responses=problems())
+@router.get("/api/v1/dlq/groups", operation_id="list_dead_letter_groups")
 async def groups(
     access: Reader,
     services: App,
@@ -67,7 +66,7 @@ async def groups(
     return GroupList(items=[group_view(group) for group in found])
 
 
-@router.get("/api/v1/dlq/letters", operation_id="list_dead_letters", responses=problems())
+@router.get("/api/v1/dlq/letters", operation_id="list_dead_letters")
 async def letters(
     access: Reader,
     services: App,
@@ -85,7 +84,7 @@ async def letters(
     )
 
 
-@router.get("/api/v1/dlq/consumers", operation_id="list_dead_counts", responses=problems())
+@router.get("/api/v1/dlq/consumers", operation_id="list_dead_counts")
 async def dead_counts(access: Reader, services: App) -> DeadCountList:
     """The number of dead letters of each consumer of the environment: exact, from the summary alone."""
     reach = access.principal.narrowed(**scope_names(access.environment))
@@ -96,7 +95,7 @@ async def dead_counts(access: Reader, services: App) -> DeadCountList:
     )
 
 
-@router.get("/api/v1/dlq/letters/{letter_id}", operation_id="show_dead_letter", responses=problems())
+@router.get("/api/v1/dlq/letters/{letter_id}", operation_id="show_dead_letter")
 async def dead_letter(
     letter_id: str, access: Reader, services: App, queue: Annotated[Name, Query()]
 ) -> DeadLetterView:
@@ -106,9 +105,7 @@ async def dead_letter(
     return letter_view(letter, redrive_result=await letters.fate_of_replay(letter))
 
 
-@router.post(
-    "/api/v1/dlq/letters/{letter_id}/redrive", operation_id="redrive_dead_letter", responses=problems(409)
-)
+@router.post("/api/v1/dlq/letters/{letter_id}/redrive", operation_id="redrive_dead_letter")
 async def redrive_one(
     letter_id: str, access: Writer, services: App, queue: Annotated[Name, Query()]
 ) -> RedrivenView:
@@ -122,7 +119,6 @@ async def redrive_one(
     "/api/v1/dlq/letters/{letter_id}",
     operation_id="delete_dead_letter",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(409),
 )
 async def delete_one(
     letter_id: str, access: Admin, services: App, queue: Annotated[Name, Query()], force: bool = False
@@ -136,16 +132,13 @@ async def delete_one(
     "/api/v1/dlq/redrives",
     operation_id="redrive",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=problems(),
 )
 async def redrive(body: RedriveBody, access: Writer, services: App, response: Response) -> TaskView:
     """Send dead letters back to their queues, as a bulk action."""
     return await _begin(services, access, body.bulk_action(), response)
 
 
-@router.post(
-    "/api/v1/dlq/purges", operation_id="purge", status_code=status.HTTP_202_ACCEPTED, responses=problems()
-)
+@router.post("/api/v1/dlq/purges", operation_id="purge", status_code=status.HTTP_202_ACCEPTED)
 async def purge(body: PurgeBody, access: Admin, services: App, response: Response) -> TaskView:
     """Delete dead letters, as a bulk action."""
     return await _begin(services, access, body.bulk_action(), response)
@@ -161,22 +154,20 @@ def task_location(action: BulkAction) -> str:
     return f"/api/v1/dlq/tasks/{action.id}"
 
 
-@router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks", responses=problems())
+@router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks")
 async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
     """The newest bulk actions: redrives, purges, cancellations and replays from logs."""
     found = await dead_letters_of(services).bulk_actions.newest(access.environment, limit=limit)
     return TaskList(items=[task_view(action) for action in found])
 
 
-@router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
+@router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task")
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
     """One bulk action, and how far it is."""
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
-@router.get(
-    "/api/v1/dlq/tasks/{task_id}/samples", operation_id="list_dead_letter_samples", responses=problems()
-)
+@router.get("/api/v1/dlq/tasks/{task_id}/samples", operation_id="list_dead_letter_samples")
 async def samples(task_id: str, access: Reader, services: App) -> SampleList:
     """Some of the letters that a redrive or purge matched, each before and after the patch."""
     dead = dead_letters_of(services)
@@ -184,34 +175,28 @@ async def samples(task_id: str, access: Reader, services: App) -> SampleList:
     return SampleList(items=[sample_view(one) for one in await read_samples(dead.database, action)])
 
 
-@router.post(
-    "/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task", responses=problems(409)
-)
+@router.post("/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task")
 async def pause(task_id: str, access: Writer, services: App) -> TaskView:
     """Pause a bulk action; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.pause(access.environment, task_id, by=access.actor))
 
 
-@router.post(
-    "/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task", responses=problems(409)
-)
+@router.post("/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task")
 async def resume(task_id: str, access: Writer, services: App) -> TaskView:
     """Let a bulk action go on where it stopped. If its canary stopped it, it begins with a new canary."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.resume(access.environment, task_id, by=access.actor))
 
 
-@router.post(
-    "/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task", responses=problems(409)
-)
+@router.post("/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task")
 async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
     """End a bulk action; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.cancel(access.environment, task_id, by=access.actor))
 
 
-@router.get("/api/v1/dlq/audit", operation_id="show_dead_letter_audit", responses=problems())
+@router.get("/api/v1/dlq/audit", operation_id="show_dead_letter_audit")
 async def audit(access: Reader, services: App) -> AuditView:
     """The latest audit of the counts; its drift must be 0."""
     found = await last_audit(dead_letters_of(services).database)
@@ -220,7 +205,7 @@ async def audit(access: Reader, services: App) -> AuditView:
     return AuditView(**asdict(found))
 
 
-@router.post("/api/v1/dlq/audit", operation_id="run_dead_letter_audit", responses=problems(409))
+@router.post("/api/v1/dlq/audit", operation_id="run_dead_letter_audit")
 async def run_audit(caller: Caller, services: App) -> AuditView:
     """Recount every consumer of every tenant now, and repair what differs; for operators."""
     caller.demand(Role.OPERATOR)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weir.api.auth import App, Writer
-from weir.api.responses import problems
 from weir.api.schemas.direct import DirectView
 from weir.api.services import present
 from weir.broker.direct_users import user_name
@@ -14,7 +13,7 @@ from weir.model.limits import MAX_PAYLOAD_BYTES
 router = APIRouter(prefix="/api/v1/direct", tags=["direct mode"])
 
 
-@router.get("", operation_id="show_direct", responses=problems())
+@router.get("", operation_id="show_direct")
 async def show_direct(access: Writer, services: App) -> DirectView:
     """The environment of this token and how it is kept in Redis; a client in direct mode asks once."""
     users = present(services.direct_users, "Redis")

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from weir.api.auth import App, Reader
-from weir.api.responses import problems
 from weir.api.routes.history import warehouse_of
 from weir.api.schemas.fairness import KeyFairnessView, fairness_view
 from weir.warehouse.reading.fairness import MAX_KEYS
@@ -16,7 +15,7 @@ from weir.warehouse.reading.periods import parse_period
 router = APIRouter(prefix="/api/v1", tags=["history"])
 
 
-@router.get("/queues/{queue}/fairness", operation_id="show_key_fairness", responses=problems())
+@router.get("/queues/{queue}/fairness", operation_id="show_key_fairness")
 async def show_key_fairness(
     queue: str,
     access: Reader,

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader
-from weir.api.responses import problems
 from weir.api.schemas.history import (
     ENVIRONMENT_GAUGES,
     QUEUE_GAUGES,
@@ -40,7 +39,7 @@ Format = Annotated[
 
 
 def answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model, "description": "The answer."}, **problems()}
+    return {200: {"model": model, "description": "The answer."}}
 
 
 def warehouse_of(services: App) -> Warehouse:

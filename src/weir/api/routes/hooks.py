@@ -16,7 +16,6 @@ from starlette.responses import Response
 from weir.api.auth import App, Reader, note_served
 from weir.api.hot import HotRequest, decoded
 from weir.api.limits import Limits
-from weir.api.responses import problems
 from weir.api.schemas.webhooks import WebhookList, WebhookView
 from weir.api.services import Services, present
 from weir.api.wire import Reply, note_holder
@@ -29,7 +28,7 @@ from weir.spec.snapshot import Hook
 router = APIRouter(tags=["webhooks"])
 
 
-@router.get("/api/v1/webhooks", operation_id="list_webhooks", responses=problems())
+@router.get("/api/v1/webhooks", operation_id="list_webhooks")
 async def list_webhooks(access: Reader, services: App) -> WebhookList:
     """The webhooks of the environment, and whether their secrets are set."""
     receiver: Receiver = present(services.receiver, "webhooks")

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, status
 
 from weir.alerts.chart_marks import read_marks
-from weir.api.auth import Access, App, Reader, Writer
-from weir.api.responses import problems
+from weir.api.auditing import audit
+from weir.api.auth import App, Reader, Writer
 from weir.api.routes.history import asked_window, warehouse_of
 from weir.api.schemas.annotations import (
     AnnotationBody,
@@ -18,8 +18,7 @@ from weir.api.schemas.annotations import (
     ChartMarkList,
     ChartMarkView,
 )
-from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit_log import AuditedChange
+from weir.api.services import all_or_nothing, present
 from weir.model.limits import MAX_NAME_BYTES
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.warehouse import Warehouse
@@ -27,7 +26,7 @@ from weir.warehouse.reading.warehouse import Warehouse
 router = APIRouter(prefix="/api/v1", tags=["history"])
 
 
-@router.get("/annotations", operation_id="list_annotations", responses=problems())
+@router.get("/annotations", operation_id="list_annotations")
 async def list_annotations(
     access: Reader, services: App, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
 ) -> AnnotationList:
@@ -40,14 +39,13 @@ async def list_annotations(
     "/annotations",
     operation_id="create_annotation",
     status_code=status.HTTP_201_CREATED,
-    responses=problems(),
 )
 async def create_annotation(body: AnnotationBody, access: Writer, services: App) -> AnnotationView:
     """Note what happened, such as a deploy; every chart of the environment shows it."""
     annotations = present(services.annotations, "PostgreSQL")
     async with all_or_nothing(services):
         made = await annotations.add(access.environment, text=body.text, at_ms=body.at_ms, actor=access.actor)
-        await _audit(services, access, "annotation.create", made.id, text=made.text)
+        await audit(services, access, "annotation.create", made.id, text=made.text)
     return AnnotationView(**asdict(made))
 
 
@@ -55,16 +53,15 @@ async def create_annotation(body: AnnotationBody, access: Writer, services: App)
     "/annotations/{annotation_id}",
     operation_id="delete_annotation",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(),
 )
 async def delete_annotation(annotation_id: str, access: Writer, services: App) -> None:
     """Take an annotation off the charts."""
     async with all_or_nothing(services):
         await present(services.annotations, "PostgreSQL").delete(access.environment, annotation_id)
-        await _audit(services, access, "annotation.delete", annotation_id)
+        await audit(services, access, "annotation.delete", annotation_id)
 
 
-@router.get("/marks", operation_id="list_marks", responses=problems())
+@router.get("/marks", operation_id="list_marks")
 async def list_marks(
     access: Reader,
     services: App,
@@ -78,11 +75,3 @@ async def list_marks(
     database = present(services.alerts, "PostgreSQL").database
     found = await read_marks(database, warehouse, access.environment, window, queue=queue)
     return ChartMarkList(items=[ChartMarkView(**asdict(one)) for one in found])
-
-
-async def _audit(services: Services, access: Access, action: str, target: str, **details: object) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment, actor=access.actor, action=action, target=target, **details
-        )
-        await services.audit.record(change)

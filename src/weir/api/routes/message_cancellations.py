@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter, Response, status
 
 from weir.api.auth import App, Writer
-from weir.api.responses import problems
 from weir.api.routes.deadletters import dead_letters_of, task_location
 from weir.api.schemas.dead_letters import TaskView, task_view
 from weir.api.schemas.message_touches import CancellationBody
@@ -17,7 +16,6 @@ router = APIRouter(tags=["messages"])
     "/api/v1/queues/{queue}/messages/cancellations",
     operation_id="cancel_matching_messages",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=problems(),
 )
 async def cancel_matching_messages(
     queue: str, body: CancellationBody, access: Writer, services: App, response: Response

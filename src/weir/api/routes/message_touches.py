@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, App, Writer
 from weir.api.message_lookup import find_queue, look_up
-from weir.api.responses import problems
 from weir.api.schemas.message_touches import (
     CancelledView,
     CancelMessagesBody,
@@ -18,7 +18,6 @@ from weir.api.schemas.message_touches import (
     TouchedView,
 )
 from weir.api.services import Services, all_or_nothing
-from weir.control.audit_log import AuditedChange
 from weir.errors import Conflict
 from weir.model.ids import MessageId
 from weir.model.inspection import MessagePage, Touched
@@ -37,15 +36,13 @@ _AUDITED_IDS = 100
 """A record of the audit log names at most this many messages."""
 
 
-@router.post("/api/v1/messages/{message_id}/run", operation_id="run_message", responses=problems(409))
+@router.post("/api/v1/messages/{message_id}/run", operation_id="run_message")
 async def run_message(message_id: str, access: Writer, services: App) -> TouchedView:
     """Let a scheduled or retrying message be available now."""
     return await _touch_one(services, access, "message.run", message_id, services.broker.run_now)
 
 
-@router.post(
-    "/api/v1/messages/{message_id}/reschedule", operation_id="reschedule_message", responses=problems(409)
-)
+@router.post("/api/v1/messages/{message_id}/reschedule", operation_id="reschedule_message")
 async def reschedule_message(
     message_id: str, body: RescheduleBody, access: Writer, services: App
 ) -> TouchedView:
@@ -58,9 +55,7 @@ async def reschedule_message(
     return await _touch_one(services, access, "message.reschedule", message_id, reschedule, **details)
 
 
-@router.post(
-    "/api/v1/messages/{message_id}/priority", operation_id="change_message_priority", responses=problems(409)
-)
+@router.post("/api/v1/messages/{message_id}/priority", operation_id="change_message_priority")
 async def change_message_priority(
     message_id: str, body: PriorityBody, access: Writer, services: App
 ) -> TouchedView:
@@ -72,15 +67,13 @@ async def change_message_priority(
     return await _touch_one(services, access, "message.priority", message_id, change, priority=body.priority)
 
 
-@router.post("/api/v1/messages/{message_id}/cancel", operation_id="cancel_message", responses=problems(409))
+@router.post("/api/v1/messages/{message_id}/cancel", operation_id="cancel_message")
 async def cancel_message(message_id: str, access: Writer, services: App) -> TouchedView:
     """Remove a message for good. If it is leased, its lease is revoked and its holder is told."""
     return await _touch_one(services, access, "message.cancel", message_id, services.broker.cancel)
 
 
-@router.post(
-    "/api/v1/queues/{queue}/messages/cancel", operation_id="cancel_messages", responses=problems(409)
-)
+@router.post("/api/v1/queues/{queue}/messages/cancel", operation_id="cancel_messages")
 async def cancel_messages(
     queue: str, body: CancelMessagesBody, access: Writer, services: App
 ) -> CancelledView:
@@ -121,7 +114,7 @@ async def _cancel(
         return []
     details = {"count": len(ids), "message_ids": ids[:_AUDITED_IDS], **body.described()}
     async with all_or_nothing(services):
-        await _audit(services, access, "message.cancel", queue.queue, **details)
+        await audit(services, access, "message.cancel", queue.queue, **details)
         return await services.broker.cancel(queue, ids)
 
 
@@ -131,18 +124,10 @@ async def _touch_one(
     """Touch one message and record it; a refusal undoes the record."""
     queue, wanted = await find_queue(services, access.environment, message_id)
     async with all_or_nothing(services):
-        await _audit(services, access, action, wanted, queue=queue.queue, **details)
+        await audit(services, access, action, wanted, queue=queue.queue, **details)
         (result,) = await touch(queue, [wanted])
         if result in _REFUSALS:
             raise Conflict(f"message `{wanted}` {_REFUSALS[result]}")
         if result is Touched.GONE:
             raise (await look_up(services, access.environment, wanted)).absence()
     return TouchedView(message_id=wanted, queue=queue.queue, result=result.value)
-
-
-async def _audit(services: Services, access: Access, action: str, target: str, **details: object) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment, actor=access.actor, action=action, target=target, **details
-        )
-        await services.audit.record(change)

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from weir.api.auth import App, Reader
 from weir.api.message_lives import ended_in_attempt, part_view, part_views
 from weir.api.message_lookup import FoundMessage, look_up
-from weir.api.responses import problems
 from weir.api.schemas.messages import WhyView
 from weir.api.services import Services, present
 from weir.model.ids import MessageId, check_id
@@ -18,7 +17,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 router = APIRouter(tags=["messages"])
 
 
-@router.get("/api/v1/messages/{message_id}/why", operation_id="explain_message", responses=problems(409))
+@router.get("/api/v1/messages/{message_id}/why", operation_id="explain_message")
 async def explain_message(message_id: str, access: Reader, services: App) -> WhyView:
     """Why a message waits, or waited until it was handed out or ended: the parts of its wait."""
     wanted = MessageId(check_id(message_id, what="message"))

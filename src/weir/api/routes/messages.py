@@ -13,7 +13,6 @@ from weir.api.auth import App, Reader
 from weir.api.message_lives import life_view
 from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.outcomes import NOWHERE, kept_members
-from weir.api.responses import problems
 from weir.api.routes.operations import operation_view
 from weir.api.routes.pop import payload_members
 from weir.api.schemas.messages import (
@@ -50,7 +49,7 @@ _ENDED_AS = {KeptKind.RESULT: "done"}
 router = APIRouter(tags=["messages"])
 
 
-@router.get("/api/v1/queues/{queue}/messages", operation_id="list_messages", responses=problems(409))
+@router.get("/api/v1/queues/{queue}/messages", operation_id="list_messages")
 async def list_messages(
     queue: str,
     access: Reader,
@@ -89,7 +88,7 @@ async def list_messages(
     )
 
 
-@router.get("/api/v1/queues/{queue}/messages/find", operation_id="find_message_by_key", responses=problems())
+@router.get("/api/v1/queues/{queue}/messages/find", operation_id="find_message_by_key")
 async def find_message_by_key(
     queue: str,
     access: Reader,
@@ -110,7 +109,6 @@ async def find_message_by_key(
     "/api/v1/messages/{message_id}",
     operation_id="show_message",
     response_model=MessageView,
-    responses=problems(),
 )
 async def show_message(message_id: str, access: Reader, services: App) -> Response:
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
@@ -143,9 +141,7 @@ async def _look_up_with_kept(
     return replace(found, state=state) if state is not None and found.state in NOWHERE else found, kept
 
 
-@router.get(
-    "/api/v1/messages/{message_id}/timeline", operation_id="show_message_timeline", responses=problems()
-)
+@router.get("/api/v1/messages/{message_id}/timeline", operation_id="show_message_timeline")
 async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
     """The timeline of a message: receipt, operation, enqueue, attempts with errors, death, redrive."""
     found = (await look_up(services, access.environment, message_id)).timeline

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from weir.admission.kinds import OperationType
+from weir.api.auditing import audit
 from weir.api.auth import App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.operations import (
     FullPartition,
     OperationList,
@@ -18,7 +18,6 @@ from weir.api.schemas.operations import (
     SystemHealth,
 )
 from weir.api.services import Services, present
-from weir.control.audit_log import AuditedChange
 from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
 from weir.model.limits import MAX_NAME_BYTES
@@ -28,7 +27,7 @@ from weir.operations.store import MAX_PAGE
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 
-@router.get("/stats", operation_id="operation_stats", responses=problems())
+@router.get("/stats", operation_id="operation_stats")
 async def show_operation_stats(access: Reader, services: App) -> OperationStats:
     """The queued operations of the environment by kind, and the pressure on this process."""
     service = _service(services)
@@ -48,7 +47,7 @@ async def show_operation_stats(access: Reader, services: App) -> OperationStats:
     )
 
 
-@router.get("", operation_id="list_operations", responses=problems())
+@router.get("", operation_id="list_operations")
 async def list_operations(
     access: Reader,
     services: App,
@@ -66,7 +65,7 @@ async def list_operations(
     )
 
 
-@router.get("/{operation}", operation_id="show_operation", responses=problems())
+@router.get("/{operation}", operation_id="show_operation")
 async def show_operation(operation: str, access: Reader, services: App) -> OperationView:
     """One operation: where it stands, or what became of it."""
     service = _service(services)
@@ -78,21 +77,21 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
     return view
 
 
-@router.post("/{operation}/cancel", operation_id="cancel_operation", responses=problems(409))
+@router.post("/{operation}/cancel", operation_id="cancel_operation")
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Cancel an operation that is not running yet."""
     row = await _service(services).store.cancel(access.environment, operation)
-    await _audit(services, access, "operation.cancel", row)
+    await audit(services, access, "operation.cancel", row["id"], queue=row["queue"])
     return operation_view(row)
 
 
-@router.post("/{operation}/retry", operation_id="retry_operation", responses=problems(409))
+@router.post("/{operation}/retry", operation_id="retry_operation")
 async def retry_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Put a failed operation back, behind what is queued now."""
     service = _service(services)
     row = await service.store.retry(access.environment, operation)
     service.processor.wake()
-    await _audit(services, access, "operation.retry", row)
+    await audit(services, access, "operation.retry", row["id"], queue=row["queue"])
     return operation_view(row)
 
 
@@ -131,12 +130,3 @@ def operation_view(row: dict[str, Any]) -> OperationView:
         latency_seconds=row["latency_ms"] / 1000,
         queue_position=row.get("queue_position"),
     )
-
-
-async def _audit(services: Services, access: Writer, action: str, row: dict[str, Any]) -> None:
-    if services.audit is not None:
-        await services.audit.record(
-            AuditedChange.inside(
-                access.environment, actor=access.actor, action=action, target=row["id"], queue=row["queue"]
-            )
-        )

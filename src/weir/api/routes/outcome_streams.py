@@ -7,7 +7,6 @@ from starlette.responses import Response, StreamingResponse
 
 from weir.api.auth import Reader
 from weir.api.live_outcomes import LiveOutcomes
-from weir.api.responses import problems
 from weir.model.ids import MessageId, check_id
 
 router = APIRouter(tags=["messages"])
@@ -19,7 +18,6 @@ STREAM_PATH = "/api/v1/messages/{message_id}/outcome/stream"
     operation_id="watch_outcome",
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "The stream."},
-        **problems(),
     },
 )
 async def watch_outcome(message_id: str, access: Reader, request: Request) -> Response:

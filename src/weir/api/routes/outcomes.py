@@ -49,17 +49,12 @@ async def _wait_for_outcome(
 async def _wait_until_pointless(call: HotRequest) -> None:
     """Wait until the client leaves or this process stops."""
     stop = asyncio.ensure_future(call.services.stopping.wait())
-    gone = asyncio.ensure_future(_wait_for_disconnect(call))
+    gone = asyncio.ensure_future(call.wait_for_disconnect())
     try:
         await asyncio.wait({stop, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
         gone.cancel()
-
-
-async def _wait_for_disconnect(call: HotRequest) -> None:
-    while (await call.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def keep_progress(call: HotRequest) -> Reply:

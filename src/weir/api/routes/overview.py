@@ -10,7 +10,6 @@ from starlette.responses import Response, StreamingResponse
 
 from weir.api.auth import App, Caller, Reader
 from weir.api.live import LiveQueues
-from weir.api.responses import problems
 from weir.api.routes.history import answers, asked_window, json_response, warehouse_of
 from weir.api.schemas.history import period_document, rank_document
 from weir.api.schemas.overview import Me, Overview
@@ -25,7 +24,7 @@ LIVE_PATH = f"{_PREFIX}/live"
 router = APIRouter(prefix=_PREFIX, tags=["overview"])
 
 
-@router.get("/me", operation_id="show_me", responses=problems())
+@router.get("/me", operation_id="show_me")
 async def show_me(caller: Caller, services: App) -> Me:
     """Who the token belongs to and which environments it reaches."""
     found = await present(services.tenants, "PostgreSQL").visible_to(caller)
@@ -73,7 +72,6 @@ async def show_queue_overview(
     operation_id="watch_queues",
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "The stream."},
-        **problems(),
     },
 )
 async def watch_queues(access: Reader, request: Request) -> Response:

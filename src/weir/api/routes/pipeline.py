@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from weir.api.auth import App, Caller, Reader, WideReader
-from weir.api.responses import problems
 from weir.api.schemas.pipeline import (
     DriftingQueueView,
     MetricsAuditView,
@@ -31,14 +30,14 @@ MAX_DRIFTING = 100
 router = APIRouter(prefix="/api/v1/pipeline", tags=["pipeline"])
 
 
-@router.get("", operation_id="show_pipeline", responses=problems())
+@router.get("", operation_id="show_pipeline")
 async def show_pipeline(access: Reader, services: App) -> PipelineStatusView:
     """The pipeline from outside: its state, its lag and its gaps."""
     view = await present(services.pipeline, "the pipeline's streams")()
     return PipelineStatusView.model_validate(asdict(view))
 
 
-@router.get("/metrics", operation_id="show_metrics_switch", responses=problems())
+@router.get("/metrics", operation_id="show_metrics_switch")
 async def show_metrics_switch(caller: Caller, services: App) -> MetricsSwitchView:
     """Whether metrics are off, since when, by whom and why, and the loss so far; for operators."""
     caller.demand(Role.OPERATOR)
@@ -46,18 +45,17 @@ async def show_metrics_switch(caller: Caller, services: App) -> MetricsSwitchVie
     return MetricsSwitchView.model_validate(switch_document(view))
 
 
-@router.put("/metrics", operation_id="switch_metrics", responses=problems())
+@router.put("/metrics", operation_id="switch_metrics")
 async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App) -> MetricsSwitchView:
     """Switch metrics off or on in all shards; for operators. Repeating it changes nothing."""
     caller.demand(Role.OPERATOR)
     reason = body.reason.strip()
     if not body.on and not reason:
         raise InvalidInput("`reason` is missing; say why, it is shown wherever figures are missing")
-    actor = f"token:{caller.token_id}"
     # Record the change before it is made, so that no change goes without a record.
     await present(services.audit, "the audit log").record(
         AuditedChange(
-            actor=actor,
+            actor=caller.actor,
             action="metrics.on" if body.on else "metrics.off",
             target="metrics",
             organization=None,
@@ -65,12 +63,12 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
         )
     )
     switching = present(services.metrics_switching, "the switch of the metrics")
-    view = await switching.change(on=body.on, by=actor, reason=reason)
+    view = await switching.change(on=body.on, by=caller.actor, reason=reason)
     view.state.require_all()
     return MetricsSwitchView.model_validate(switch_document(view))
 
 
-@router.get("/audit", operation_id="show_pipeline_audit", responses=problems())
+@router.get("/audit", operation_id="show_pipeline_audit")
 async def show_pipeline_audit(
     access: WideReader,
     services: App,

@@ -60,7 +60,7 @@ async def _pop(call: HotRequest, access: Access, fields: Fields) -> Reply:
 async def _wait_for_deliveries(call: HotRequest, taking: Any) -> Sequence[Delivery]:
     """The deliveries, unless the client leaves or this process stops before there are any."""
     take = asyncio.ensure_future(taking)
-    gone = asyncio.ensure_future(_wait_for_disconnect(call))
+    gone = asyncio.ensure_future(call.wait_for_disconnect())
     stop = asyncio.ensure_future(call.services.stopping.wait())
     try:
         await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,11 +78,6 @@ async def _wait_for_deliveries(call: HotRequest, taking: Any) -> Sequence[Delive
     finally:
         for task in (take, gone, stop):
             task.cancel()
-
-
-async def _wait_for_disconnect(call: HotRequest) -> None:
-    while (await call.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:

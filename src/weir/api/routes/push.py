@@ -18,7 +18,6 @@ from weir.api.bodies import (
     cut_payloads,
     is_json,
     media_type,
-    parse_json,
     query_document,
 )
 from weir.api.hot import HotRequest, HotRoute, decoded
@@ -29,7 +28,7 @@ from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
 from weir.model.ids import MessageId, NamedCall, check_id
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
-from weir.model.message import NewMessage, check_depth, may_be_deep
+from weir.model.message import NewMessage, check_depth, may_be_deep, parse_json
 from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
@@ -46,7 +45,7 @@ async def push(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.PUSH)
     key = call.idempotency_key()
-    body, document = await call.json_body(or_form=True)
+    body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
     naming = _naming(access, fields)

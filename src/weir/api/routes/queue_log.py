@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Response, status
 
 from weir.api.auth import App, Reader, Writer
 from weir.api.message_lives import life_view
-from weir.api.responses import problems
 from weir.api.routes.deadletters import dead_letters_of, task_location
 from weir.api.routes.history import Time, parse_time, warehouse_of
 from weir.api.routes.pop import payload_members
@@ -39,7 +38,6 @@ _READ = 500
     "/api/v1/queues/{queue}/log",
     operation_id="read_queue_log",
     response_model=LogPageView,
-    responses=problems(),
 )
 async def read_queue_log(
     queue: str,
@@ -95,7 +93,6 @@ async def read_queue_log(
     "/api/v1/queues/{queue}/log/replays",
     operation_id="replay_queue_log",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=problems(),
 )
 async def replay_queue_log(
     queue: str,

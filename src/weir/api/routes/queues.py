@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fastapi import APIRouter, status
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.queues import (
     Confirmation,
     DeliveryBody,
@@ -18,7 +18,6 @@ from weir.api.schemas.queues import (
     RetentionBody,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.queue_definitions import QueueDefinition
 from weir.control.system_events import SystemEventKind
 from weir.errors import Conflict
@@ -31,14 +30,14 @@ from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
 
 
-@router.get("", operation_id="list_queues", responses=problems())
+@router.get("", operation_id="list_queues")
 async def list_queues(access: Reader, services: App) -> QueueList:
     """Every queue of the environment, as it is right now."""
     states = await services.broker.states(access.environment)
     return QueueList(items=[queue_view(state) for state in states])
 
 
-@router.get("/{queue}", operation_id="show_queue", responses=problems())
+@router.get("/{queue}", operation_id="show_queue")
 async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
     """One queue right now, with what it promises."""
     ref = access.environment.queue(queue)
@@ -51,7 +50,7 @@ async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
     )
 
 
-@router.put("/{queue}", operation_id="define_queue", responses=problems())
+@router.put("/{queue}", operation_id="define_queue")
 async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
     """Create a queue, or change what it promises from now on. Its action, if it has one, stays."""
     definitions = present(services.definitions, "PostgreSQL")
@@ -62,15 +61,13 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
         check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
     async with all_or_nothing(services):
         await definitions.define(ref, spec)
-        await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+        await audit(services, access, "queue.define", queue, **body.model_dump(mode="json"))
         await services.broker.define(ref, spec)
     await announce(services, SystemEventKind.QUEUE_DEFINED, ref.scope, queue=ref.queue)
     return await show_queue(queue, access, services)
 
 
-@router.delete(
-    "/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT, responses=problems(409)
-)
+@router.delete("/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT)
 async def forget_queue(queue: str, access: Admin, services: App) -> None:
     """Remove an empty queue."""
     ref = access.environment.queue(queue)
@@ -81,18 +78,18 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
         raise Conflict(f"the schedule `{pushing[0]}` pushes into `{queue}`; change or delete it first")
     async with all_or_nothing(services):
         await definitions.forget(ref)
-        await _audit(services, access, "queue.forget", ref)
+        await audit(services, access, "queue.forget", queue)
         await services.broker.forget(ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
 
-@router.post("/{queue}/pause", operation_id="pause_queue", responses=problems())
+@router.post("/{queue}/pause", operation_id="pause_queue")
 async def pause_queue(queue: str, access: Writer, services: App) -> Confirmation:
     """Hand out no message until `resume`; leased messages may still be settled."""
     return await _set_paused(services, access, queue, paused=True)
 
 
-@router.post("/{queue}/resume", operation_id="resume_queue", responses=problems())
+@router.post("/{queue}/resume", operation_id="resume_queue")
 async def resume_queue(queue: str, access: Writer, services: App) -> Confirmation:
     """Hand messages out again."""
     return await _set_paused(services, access, queue, paused=False)
@@ -102,17 +99,9 @@ async def _set_paused(services: Services, access: Access, queue: str, *, paused:
     ref = access.environment.queue(queue)
     async with all_or_nothing(services):
         await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
-        await _audit(services, access, "queue.pause" if paused else "queue.resume", ref)
+        await audit(services, access, "queue.pause" if paused else "queue.resume", queue)
         await (services.broker.pause(ref) if paused else services.broker.resume(ref))
     return Confirmation(status="paused" if paused else "running", paused=paused)
-
-
-async def _audit(services: Services, access: Access, action: str, queue: QueueRef, **details: object) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            queue.scope, actor=access.actor, action=action, target=queue.queue, **details
-        )
-        await services.audit.record(change)
 
 
 def queue_view(state: QueueState) -> QueueView:

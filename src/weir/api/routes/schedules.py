@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
+from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.schemas.schedules import (
     AskedRun,
     NewSchedule,
@@ -18,7 +18,6 @@ from weir.api.schemas.schedules import (
     schedule_view,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
 from weir.control.system_events import SystemEventKind
 from weir.schedules.register import Schedules
 
@@ -29,38 +28,36 @@ def _room(services: Services) -> Schedules:
     return present(services.schedules, "PostgreSQL")
 
 
-@router.get("", operation_id="list_schedules", responses=problems())
+@router.get("", operation_id="list_schedules")
 async def list_schedules(access: Reader, services: App) -> ScheduleList:
     """The schedules of the environment by name, each with its last run."""
     found = await _room(services).of(access.environment)
     return ScheduleList(items=[listed_schedule(schedule, last) for schedule, last in found])
 
 
-@router.post(
-    "", operation_id="create_schedule", status_code=status.HTTP_201_CREATED, responses=problems(409, 413)
-)
+@router.post("", operation_id="create_schedule", status_code=status.HTTP_201_CREATED)
 async def create_schedule(body: NewSchedule, access: Admin, services: App) -> ScheduleView:
     """Create a schedule. Its queue must exist; its first tick is the next one from now."""
     room = _room(services)
     async with all_or_nothing(services):
         made = await room.create(access.environment, body.spec(body.name))
-        await _audit(services, access, "schedule.create", body.name)
+        await audit(services, access, "schedule.create", body.name)
     await _announce(services, access, body.name)
     return schedule_view(made)
 
 
-@router.get("/{name}", operation_id="show_schedule", responses=problems())
+@router.get("/{name}", operation_id="show_schedule")
 async def show_schedule(name: str, access: Reader, services: App) -> ScheduleDetailView:
     """One schedule with its next ten ticks and its last runs."""
     return detail_view(await _room(services).show(access.environment, name))
 
 
-@router.put("/{name}", operation_id="change_schedule", responses=problems(409, 413))
+@router.put("/{name}", operation_id="change_schedule")
 async def change_schedule(name: str, body: ScheduleBody, access: Admin, services: App) -> ScheduleView:
     """Replace what a schedule says. With another timing it begins anew."""
     async with all_or_nothing(services):
         changed = await _room(services).change(access.environment, body.spec(name))
-        await _audit(services, access, "schedule.change", name)
+        await audit(services, access, "schedule.change", name)
     await _announce(services, access, name)
     return schedule_view(changed)
 
@@ -69,31 +66,28 @@ async def change_schedule(name: str, body: ScheduleBody, access: Admin, services
     "/{name}",
     operation_id="delete_schedule",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(409),
 )
 async def delete_schedule(name: str, access: Admin, services: App) -> None:
     """Delete a schedule and its runs; messages that it pushed stay."""
     async with all_or_nothing(services):
         await _room(services).delete(access.environment, name)
-        await _audit(services, access, "schedule.delete", name)
+        await audit(services, access, "schedule.delete", name)
     await _announce(services, access, name)
 
 
-@router.post("/{name}/pause", operation_id="pause_schedule", responses=problems())
+@router.post("/{name}/pause", operation_id="pause_schedule")
 async def pause_schedule(name: str, access: Writer, services: App) -> ScheduleView:
     """Let no tick go out until `resume`."""
     return await _set_paused(services, access, name, paused=True)
 
 
-@router.post("/{name}/resume", operation_id="resume_schedule", responses=problems())
+@router.post("/{name}/resume", operation_id="resume_schedule")
 async def resume_schedule(name: str, access: Writer, services: App) -> ScheduleView:
     """Go on with the next tick from now; ticks during the pause do not count as missed."""
     return await _set_paused(services, access, name, paused=False)
 
 
-@router.post(
-    "/{name}/run", operation_id="run_schedule", status_code=status.HTTP_202_ACCEPTED, responses=problems()
-)
+@router.post("/{name}/run", operation_id="run_schedule", status_code=status.HTTP_202_ACCEPTED)
 async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
     """Push once now, even if the schedule is paused or its last message is not done.
 
@@ -101,7 +95,7 @@ async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
     """
     async with all_or_nothing(services):
         tick_ms = await _room(services).ask_run(access.environment, name)
-        await _audit(services, access, "schedule.run", name)
+        await audit(services, access, "schedule.run", name)
     await _announce(services, access, name)
     return AskedRun(tick_ms=tick_ms)
 
@@ -109,16 +103,10 @@ async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
 async def _set_paused(services: Services, access: Access, name: str, *, paused: bool) -> ScheduleView:
     async with all_or_nothing(services):
         schedule = await _room(services).pause(access.environment, name, paused=paused)
-        await _audit(services, access, "schedule.pause" if paused else "schedule.resume", name)
+        await audit(services, access, "schedule.pause" if paused else "schedule.resume", name)
     await _announce(services, access, name)
     return schedule_view(schedule)
 
 
 async def _announce(services: Services, access: Access, name: str) -> None:
     await announce(services, SystemEventKind.SCHEDULE_CHANGED, access.environment, schedule=name)
-
-
-async def _audit(services: Services, access: Access, action: str, name: str) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(access.environment, actor=access.actor, action=action, target=name)
-        await services.audit.record(change)

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query
 
 from weir.api.auth import App, Reader
 from weir.api.message_lookup import look_up
-from weir.api.responses import problems
 from weir.api.schemas.search import FoundMessageView, SearchView
 from weir.api.services import Services
 from weir.errors import Conflict, ControlUnavailable, InvalidInput, NotFound
@@ -26,7 +25,7 @@ MAX_FOUND = 20
 KEY_SEARCH_S = 1.0
 
 
-@router.get("/search", operation_id="search", responses=problems())
+@router.get("/search", operation_id="search")
 async def search(
     access: Reader,
     services: App,

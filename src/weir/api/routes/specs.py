@@ -9,11 +9,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from weir.api.auth import Access, Admin, App, Reader
-from weir.api.responses import problems
+from weir.api.auditing import audit
+from weir.api.auth import Admin, App, Reader
 from weir.api.schemas.specs import AppliedView, ChangeView, PlanView, SpecBody, SpecHistory, SpecView
-from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit_log import AuditedChange
+from weir.api.services import all_or_nothing, announce, present
 from weir.control.spec_register import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
@@ -23,7 +22,7 @@ from weir.spec.plan import Plan
 router = APIRouter(prefix="/api/v1/spec", tags=["specs"])
 
 
-@router.get("", operation_id="show_spec", response_model=SpecView, responses=problems())
+@router.get("", operation_id="show_spec", response_model=SpecView)
 async def show_spec(access: Reader, services: App) -> Response:
     """The spec that holds in the environment."""
     found = await present(services.specs, "PostgreSQL").current(access.environment)
@@ -32,14 +31,14 @@ async def show_spec(access: Reader, services: App) -> Response:
     return await write_view(lambda: _view(found))
 
 
-@router.get("/history", operation_id="list_spec_revisions", response_model=SpecHistory, responses=problems())
+@router.get("/history", operation_id="list_spec_revisions", response_model=SpecHistory)
 async def list_revisions(access: Reader, services: App) -> Response:
     """The last revisions, newest first."""
     found = await present(services.specs, "PostgreSQL").history(access.environment)
     return await write_view(lambda: SpecHistory(items=[_view(one) for one in found]))
 
 
-@router.post("/plan", operation_id="plan_spec", response_model=PlanView, responses=problems())
+@router.post("/plan", operation_id="plan_spec", response_model=PlanView)
 async def plan_spec(body: SpecBody, access: Reader, services: App) -> Response:
     """Show what applying this spec would change, without changing anything."""
     specs = present(services.specs, "PostgreSQL")
@@ -48,7 +47,7 @@ async def plan_spec(body: SpecBody, access: Reader, services: App) -> Response:
     return await write_view(lambda: plan_view(found))
 
 
-@router.put("", operation_id="apply_spec", response_model=AppliedView, responses=problems(409))
+@router.put("", operation_id="apply_spec", response_model=AppliedView)
 async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
     """Make this spec hold, all of it or none; every process follows within a second."""
     specs = present(services.specs, "PostgreSQL")
@@ -56,7 +55,7 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
     scope = access.environment
     async with all_or_nothing(services):
         applied = await specs.apply(scope, app, source=body.source, file=body.file, actor=access.actor)
-        await _audit(services, access, app.name, applied.revision)
+        await audit(services, access, "spec.apply", app.name, revision=applied.revision)
     await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
     hooks = applied.addresses(scope)
     return await write_view(
@@ -68,14 +67,6 @@ async def write_view(view: Callable[[], BaseModel]) -> Response:
     """Write the answer in a thread, because a plan may have thousands of lines."""
     content = await asyncio.to_thread(lambda: view().model_dump_json())
     return Response(content, media_type="application/json")
-
-
-async def _audit(services: Services, access: Access, name: str, revision: int) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment, actor=access.actor, action="spec.apply", target=name, revision=revision
-        )
-        await services.audit.record(change)
 
 
 def _view(found: AppliedSpec) -> SpecView:

@@ -7,11 +7,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from weir.api.auth import Access, Admin, App, Caller
-from weir.api.responses import problems
+from weir.api.auditing import audit
+from weir.api.auth import Admin, App, Caller
 from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
-from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit_log import AuditedChange
+from weir.api.services import all_or_nothing, present
 from weir.control.principals import Role
 from weir.control.tenants import Environment
 from weir.model.limits import MAX_NAME_BYTES
@@ -20,14 +19,14 @@ router = APIRouter(prefix="/api/v1", tags=["tenants"])
 ScopeName = Annotated[str | None, Query(max_length=MAX_NAME_BYTES, description="Only changes inside of it.")]
 
 
-@router.get("/environments", operation_id="list_environments", responses=problems())
+@router.get("/environments", operation_id="list_environments")
 async def list_environments(caller: Caller, services: App) -> EnvironmentList:
     """The environments in the scope of the token."""
     found = await present(services.tenants, "PostgreSQL").visible_to(caller)
     return EnvironmentList(items=[_view(one) for one in found])
 
 
-@router.put("/environments/{environment}", operation_id="define_environment", responses=problems())
+@router.put("/environments/{environment}", operation_id="define_environment")
 async def define_environment(
     environment: str, body: EnvironmentBody, access: Admin, services: App
 ) -> EnvironmentView:
@@ -36,25 +35,13 @@ async def define_environment(
     async with all_or_nothing(services):
         await tenants.ensure(access.environment)
         await tenants.limit(access.environment, body.concurrency)
-        await _audit(services, access, environment, body)
+        await audit(services, access, "environment.define", environment, **body.model_dump())
         await services.broker.limit(access.environment, body.concurrency)
     found = await tenants.visible_to(access.principal)
     return next(_view(one) for one in found if one.ref == access.environment)
 
 
-async def _audit(services: Services, access: Access, environment: str, body: EnvironmentBody) -> None:
-    if services.audit is not None:
-        change = AuditedChange.inside(
-            access.environment,
-            actor=access.actor,
-            action="environment.define",
-            target=environment,
-            **body.model_dump(),
-        )
-        await services.audit.record(change)
-
-
-@router.get("/audit-log", operation_id="list_audit_log", responses=problems())
+@router.get("/audit-log", operation_id="list_audit_log")
 async def list_audit_log(
     caller: Caller,
     services: App,

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from fastapi import APIRouter, status
 
 from weir.api.auth import App, Caller
-from weir.api.responses import problems
 from weir.api.schemas.tokens import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
 from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit_log import AuditedChange
@@ -19,7 +18,7 @@ from weir.errors import Unavailable
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
 
 
-@router.get("", operation_id="list_tokens", responses=problems())
+@router.get("", operation_id="list_tokens")
 async def list_tokens(caller: Caller, services: App) -> TokenList:
     """The tokens inside the scope of this one; secrets are not stored and not shown."""
     caller.demand(Role.ADMIN)
@@ -27,7 +26,7 @@ async def list_tokens(caller: Caller, services: App) -> TokenList:
     return TokenList(items=[_view(token) for token in tokens])
 
 
-@router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())
+@router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED)
 async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenCreated:
     """Create a token inside the scope of this one. The answer holds its text, this once."""
     # A user of Redis reaches every environment of its shard, so only an operator may make one.
@@ -52,7 +51,6 @@ async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenC
     "/{token_id}/rotate",
     operation_id="rotate_token",
     status_code=status.HTTP_201_CREATED,
-    responses=problems(409),
 )
 async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services: App) -> TokenCreated:
     """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
@@ -75,7 +73,6 @@ async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services
     "/{token_id}",
     operation_id="revoke_token",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=problems(),
 )
 async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
     """End a token: at once here, within seconds in other processes."""
@@ -105,7 +102,7 @@ async def _audit(services: Services, caller: Principal, action: str, token: Toke
     if services.audit is not None:
         # Recorded in the token's scope, not the caller's: a tenant sees what an operator did to its tokens.
         change = AuditedChange(
-            actor=f"token:{caller.token_id}",
+            actor=caller.actor,
             action=action,
             target=token.id,
             organization=token.organization,
