@@ -47,14 +47,16 @@ def is_json_type(headers: Mapping[str, str]) -> bool:
     return kind in JSON_TYPES or kind.endswith("+json")
 
 
-def check_is_json(headers: Mapping[str, str], body: bytes) -> None:
-    """Refuse a body of another type. One without a type, or called a form as by curl, may be JSON anyway."""
-    if is_json_type(headers):
-        return
+def check_json_type(headers: Mapping[str, str]) -> None:
+    """Refuse a body of another type, before it is read."""
     kind = media_type(headers)
-    if kind not in _UNSAID:
+    if kind not in _UNSAID and not is_json_type(headers):
         raise UnsupportedMedia(f"the content type `{kind:.64}` is not taken; send `application/json`")
-    if not is_json(body):
+
+
+def check_is_json(headers: Mapping[str, str], body: bytes) -> None:
+    """Refuse a body whose type is not said and that is not JSON."""
+    if not is_json_type(headers) and not is_json(body):
         raise UnsupportedMedia("the body is not JSON, and not declared as JSON; send `application/json`")
 
 

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.auth import authenticate
-from weir.api.bodies import JSON_TYPES, check_is_json, is_json_type, read_body
+from weir.api.bodies import JSON_TYPES, check_is_json, check_json_type, is_json_type, read_body
 from weir.api.hot import HotRequest, HotRoute, HotRoutes, PathTemplates
 from weir.api.limits import Limits
 from weir.api.problems import MethodNotAllowed, error_reply
@@ -164,6 +164,7 @@ class Edge:
         body = await read_body(headers, receive, self.services.limits)
         slot.take()
         if body and scope["path"].startswith(("/api/", "/admin/")):
+            check_json_type(headers)
             check_is_json(headers, body)
             if not is_json_type(headers):
                 _declare_json(scope)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, access, authenticate
-from weir.api.bodies import check_is_json, read_body
+from weir.api.bodies import check_is_json, check_json_type, read_body
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.limits import Limits
 from weir.api.services import Services
@@ -68,6 +68,7 @@ class HotRequest:
 
     async def json_body(self) -> tuple[bytes, dict[str, Any]]:
         """The body as it was sent, and its JSON object."""
+        check_json_type(self.headers)
         body = await self.body()
         check_is_json(self.headers, body)
         document = parse_json(body)
