@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-
-import pytest
+from contextlib import suppress
 
 from support.servers import TestServers
 from weir.broker.plain_connection import PlainConnection
@@ -24,7 +23,9 @@ def test_a_dropped_connection_closes_without_a_warning(servers: TestServers) -> 
     loop: list[object] = [second, opened]
     loop.append(loop)
     number = opened.fileno()
+    inode = os.fstat(number).st_ino
     del first, second, opened, loop
     gc.collect()
-    with pytest.raises(OSError):
-        os.fstat(number)
+    # A thread beside the test may have taken the number for a file of its own by now.
+    with suppress(OSError):
+        assert os.fstat(number).st_ino != inode

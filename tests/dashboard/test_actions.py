@@ -84,7 +84,7 @@ async def test_a_schedule_of_the_spec_is_run_paused_and_resumed_and_not_changed(
     await expect(page.get_by_text("None while it is paused.")).to_be_visible()
     await page.get_by_role("button", name="Run now").click()
     await world.wait_for_depth("reports", 1)
-    await expect(page.get_by_role("region", name="Last runs", exact=True)).to_contain_text("asked for")
+    await expect(page.get_by_role("region", name="Last runs", exact=True)).to_contain_text("requested")
     await page.get_by_role("button", name="Resume").click()
     ticks = page.get_by_role("region", name="Next ticks", exact=True)
     await expect(ticks.get_by_role("listitem")).to_have_count(10)

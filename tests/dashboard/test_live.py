@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
-OLD = "has not answered"
+OLD = "stopped answering"
 
 
 async def sign_in(page: Page, url: str, token: str) -> None:
