@@ -188,6 +188,27 @@ def _constants() -> Iterator[tuple[str, Path]]:
                 yield from ((one.id, path) for one in node.targets if isinstance(one, ast.Name))
 
 
+def test_a_change_over_http_and_its_audit_record_are_one_transaction() -> None:
+    outside = []
+    for path, tree in trees().items():
+        if path.parts[:2] != ("api", "routes"):
+            continue
+        together = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AsyncWith) and "all_or_nothing(" in ast.unparse(node.items[0])
+        ]
+        covered = {id(inner) for node in together for inner in ast.walk(node)}
+        outside += [
+            f"{path}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and ast.unparse(node).startswith(("audit(services,", "_audit(services,"))
+            and id(node) not in covered
+        ]
+    assert outside == []
+
+
 def test_limits_defaults_and_lengths_of_time_have_one_definition() -> None:
     shared = {name for name in (*vars(limits), *vars(durations)) if name.isupper()}
     homes: dict[str, list[str]] = {}

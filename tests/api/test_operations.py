@@ -9,15 +9,18 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from support.statements import statement
 from weir.api.app import create_app
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.control.database import Database
+from weir.control.audit_log import AuditedChange, AuditLog
+from weir.control.database import Database, execute
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.embedded.ports import free_port
+from weir.errors import ControlUnavailable
 from weir.exchange.service import OperationService
 from weir.model.ids import new_id
 from weir.operations.payload import decode_push
@@ -186,6 +189,44 @@ async def test_operations_are_listed_counted_cancelled_and_only_failed_ones_retr
     assert (await other.client.post(f"/api/v1/operations/{ids[1]}/cancel")).status_code == 404
     assert (await client.get(f"/api/v1/operations/{new_id()}")).status_code == 404
     assert (await client.get("/api/v1/operations/nonsense")).status_code == 422
+
+
+async def test_a_cancellation_or_retry_that_cannot_be_audited_does_not_happen(
+    client: httpx2.AsyncClient,
+    tenant: Tenant,
+    queue: str,
+    operations: OperationService,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(_: AuditLog, change: AuditedChange) -> None:
+        raise ControlUnavailable(f"`{change.action}` cannot be recorded")
+
+    operations.admission.in_flight = 10_000
+    waiting, failed = [(await push(client, queue, key=key)).json()["items"][0] for key in "ab"]
+    operations.admission.in_flight = 0
+    async with database.connection() as connection:
+        await execute(
+            connection,
+            statement("UPDATE weir.operations SET status = 'failed' WHERE id = %(id)s"),
+            id=failed["operation_id"],
+        )
+    asked = [(waiting["operation_id"], "cancel", "pending"), (failed["operation_id"], "retry", "failed")]
+    with monkeypatch.context() as away:
+        away.setattr(AuditLog, "record", refuse)
+        for operation, verb, status in asked:
+            response = await client.post(f"/api/v1/operations/{operation}/{verb}")
+            assert response.status_code == 503
+            row = await operations.store.read(tenant.environment, operation)
+            assert row["status"] == status
+    assert (await push(client, queue, key="a")).status_code == 202
+    for operation, verb, _ in asked:
+        assert (await client.post(f"/api/v1/operations/{operation}/{verb}")).status_code == 200
+    entries = (await client.get("/api/v1/audit-log", params={"limit": 2})).json()["items"]
+    assert [(one["action"], one["target"]) for one in entries] == [
+        ("operation.retry", failed["operation_id"]),
+        ("operation.cancel", waiting["operation_id"]),
+    ]
 
 
 async def test_with_redis_out_of_reach_pushes_get_202_and_with_postgres_too_503_within_a_second(

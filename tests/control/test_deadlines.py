@@ -14,9 +14,9 @@ import uvloop
 
 from support.processes import frozen, frozen_tree
 from support.servers import TestServers
+from support.statements import statement
 from weir.control.bounded import ClockReading
 from weir.control.database import Connection, Database, execute, fetch
-from weir.control.sql import NamedQuery
 from weir.errors import ControlUnavailable
 
 ANSWER_S = 0.6
@@ -24,15 +24,11 @@ SLACK_S = 1.5
 """What a busy machine adds."""
 
 
-def query(text: str) -> NamedQuery:
-    return NamedQuery(name="test", sentence="A step of a test.", text=text)
-
-
-ONE = query("SELECT 1 AS one")
-BACKEND = query("SELECT pg_backend_pid() AS pid")
-MAKE = query("CREATE TABLE numbers (n int PRIMARY KEY)")
-ADD = query("INSERT INTO numbers (n) VALUES (%(n)s)")
-NUMBERS = query("SELECT n FROM numbers ORDER BY n")
+ONE = statement("SELECT 1 AS one")
+BACKEND = statement("SELECT pg_backend_pid() AS pid")
+MAKE = statement("CREATE TABLE numbers (n int PRIMARY KEY)")
+ADD = statement("INSERT INTO numbers (n) VALUES (%(n)s)")
+NUMBERS = statement("SELECT n FROM numbers ORDER BY n")
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def at_most(limit_s: float) -> Iterator[None]:
 async def settled(database_url: str) -> list[int]:
     """The table once every connection of `bounded` that was abandoned has ended."""
     async with Database(database_url, max_size=1, timeout_s=10, name="looker") as looker:
-        alive = query(
+        alive = statement(
             "SELECT pid FROM pg_stat_activity WHERE application_name = 'bounded' AND state <> 'idle' "
             "AND datname = current_database()"
         )
@@ -147,7 +143,7 @@ async def test_who_waits_for_a_lock_of_a_backend_that_hangs_ends_in_time_and_kee
     bounded: Database,
 ) -> None:
     await bounded.execute(ADD, n=1)
-    held, lock = asyncio.Event(), query("UPDATE numbers SET n = n WHERE n = 1")
+    held, lock = asyncio.Event(), statement("UPDATE numbers SET n = n WHERE n = 1")
 
     async def hold(until: asyncio.Event) -> None:
         async with bounded.transaction() as connection:
@@ -239,7 +235,7 @@ def test_the_deadline_is_never_later_than_we_wait() -> None:
     ],
 )
 def test_statements_that_write_are_known(text: str, writes: bool) -> None:
-    assert query(text).writes is writes
+    assert statement(text).writes is writes
 
 
 async def test_a_session_of_its_own_answer_time(bounded: Database) -> None:

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from support.statements import statement
 from support.waiting import until
 from weir.control.database import Database, execute
 from weir.control.old_rows import BATCH
-from weir.control.sql import NamedQuery
 from weir.control.system_events import SystemEvents
 from weir.lineage.children import PostgresChildren
 from weir.model.asyncio_tasks import cancel_and_wait
@@ -47,10 +47,6 @@ RUNS: dict[str, Callable[[Database], Awaitable[None]]] = {
     "operation_lanes": lambda database: Cleaner(database=database, queue=OperationQueue(database)).run(),
     "system_events": lambda database: SystemEvents(database=database).run(),
 }
-
-
-def statement(text: str) -> NamedQuery:
-    return NamedQuery(name="test", sentence="A step of a test.", text=text)
 
 
 async def fill(database: Database, table: str, *, rows: int) -> None:

@@ -127,7 +127,7 @@ async def test_a_cancelled_operation_gives_its_room_back(
     (queued, *_) = await push(pressed, tiny, *"01234")
     assert isinstance(queued, Queued)
     assert kinds(await push(calm, tiny, "x")) == ["queue_full"]
-    await calm.store.cancel(tiny.scope, queued.operation_id)
+    await calm.store.open_gate(tiny.scope, await calm.store.cancel(tiny.scope, queued.operation_id))
     assert kinds(await push(calm, tiny, *"01234")) == ["Pushed"] * DEPTH
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from support.statements import statement
 from weir.admission.admission import Admission
 from weir.admission.decide import AdmissionPolicy, Threshold
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Gated
 from weir.control.database import Database, execute
-from weir.control.sql import NamedQuery
 from weir.errors import Conflict, InvalidInput, NotFound, Overloaded
 from weir.exchange.seam import Pushed, Queued, Settled, SettleItem
 from weir.exchange.service import OperationService
@@ -26,10 +26,6 @@ from weir.spec.ir import QueueSpec, Retention
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, drained, idle, item
-
-
-def statement(text: str) -> NamedQuery:
-    return NamedQuery(name="test", sentence="A step of a test.", text=text)
 
 
 async def queued(service: OperationService, queue: QueueRef, text: str, *, key: str | None = None) -> Queued:
@@ -146,6 +142,7 @@ async def test_a_pending_operation_can_be_cancelled_and_a_finished_one_cannot(
     second = await queued(service, queue, "2", key="a")
     cancelled = await service.store.cancel(queue.scope, first.operation_id)
     assert cancelled["status"] == OperationStatus.CANCELLED
+    await service.store.open_gate(queue.scope, cancelled)
     assert await service.processor.run_round() == 1
     with pytest.raises(Conflict):
         await service.store.cancel(queue.scope, second.operation_id)

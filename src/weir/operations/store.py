@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from weir.admission.kinds import PRIORITIES, OperationType
@@ -11,7 +12,7 @@ from weir.control.database import Database, Row
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import BrokerUnavailable, Conflict, NotFound
-from weir.model.ids import OperationId, check_id
+from weir.model.ids import check_id
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import OperationStatus
 
@@ -115,7 +116,7 @@ class OperationStore:
         )
 
     async def cancel(self, environment: EnvironmentRef, operation: str) -> Row:
-        """Take back an operation that nobody runs yet."""
+        """Take back an operation that nobody runs yet. Once that is committed, call `open_gate`."""
         operation_id = check_id(operation, what="operation")
         row = await self._database.fetch_one(
             QUERIES["cancel_operation"], id=operation_id, **scope_names(environment)
@@ -125,9 +126,18 @@ class OperationStore:
             raise Conflict(
                 f"the operation `{operation_id}` is {found['status']}; only a pending one can be cancelled"
             )
-        if row["type"] == OperationType.PUSH:
-            await self._let_go(environment, row, OperationId(operation_id))
         return await self.read(environment, operation_id)
+
+    async def open_gate(self, environment: EnvironmentRef, cancelled: Row) -> None:
+        """Let messages pass that wait for a cancelled push.
+
+        If the broker is out of reach, the gate stays closed until `OrphanGates` opens it.
+        """
+        if cancelled["type"] != OperationType.PUSH:
+            return
+        gate = Gated(key=cancelled["partition"], operation=cancelled["id"])
+        with suppress(BrokerUnavailable):
+            await self._broker.open_gates(environment.queue(cancelled["queue"]), [gate])
 
     async def retry(self, environment: EnvironmentRef, operation: str) -> Row:
         """Put a failed operation back, behind what is queued now."""
@@ -145,14 +155,6 @@ class OperationStore:
         if row is None:
             raise Conflict(f"the operation `{found['id']}` was changed by someone else; look again")
         return await self.read(environment, found["id"])
-
-    async def _let_go(self, environment: EnvironmentRef, row: Row, operation: OperationId) -> None:
-        """Open the gate. If the broker is out of reach, it stays closed until `OrphanGates` opens it."""
-        gate = Gated(key=row["partition"], operation=operation)
-        try:
-            await self._broker.open_gates(environment.queue(row["queue"]), [gate])
-        except BrokerUnavailable:
-            return
 
 
 def _page(rows: list[Row], limit: int) -> Page:

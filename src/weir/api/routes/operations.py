@@ -17,7 +17,7 @@ from weir.api.schemas.operations import (
     OperationView,
     SystemHealth,
 )
-from weir.api.services import Services, present
+from weir.api.services import Services, all_or_nothing, present
 from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
 from weir.model.limits import MAX_NAME_BYTES
@@ -80,8 +80,12 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
 @router.post("/{operation}/cancel", operation_id="cancel_operation")
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Cancel an operation that is not running yet."""
-    row = await _service(services).store.cancel(access.environment, operation)
-    await audit(services, access, "operation.cancel", row["id"], queue=row["queue"])
+    store = _service(services).store
+    async with all_or_nothing(services):
+        row = await store.cancel(access.environment, operation)
+        await audit(services, access, "operation.cancel", row["id"], queue=row["queue"])
+    # Not before: if the commit failed, messages would overtake an operation that still waits.
+    await store.open_gate(access.environment, row)
     return operation_view(row)
 
 
@@ -89,9 +93,10 @@ async def cancel_operation(operation: str, access: Writer, services: App) -> Ope
 async def retry_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Put a failed operation back, behind what is queued now."""
     service = _service(services)
-    row = await service.store.retry(access.environment, operation)
+    async with all_or_nothing(services):
+        row = await service.store.retry(access.environment, operation)
+        await audit(services, access, "operation.retry", row["id"], queue=row["queue"])
     service.processor.wake()
-    await audit(services, access, "operation.retry", row["id"], queue=row["queue"])
     return operation_view(row)
 
 
