@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -28,16 +29,27 @@ _NOTED_US = 5_000
 
 
 def run(*, quick: bool, **_: Any) -> Figures:
-    """Weir and its peers on one fresh server; then Weir with every write on disk before its reply."""
+    """Measure Weir and its peers; then, on another server, with every write on disk before its reply."""
+    messages = 20_000 if quick else 100_000
+    with _redis() as url:
+        figures = _measure_all(url, messages=messages, quick=quick)
+    with _redis(durable=True) as url:
+        figures["durable"] = _durable(url, messages=messages // 10, with_peers=not quick)
+    return figures
+
+
+@contextmanager
+def _redis(*, durable: bool = False) -> Iterator[str]:
+    """The address of a fresh server."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         server = Supervised(
-            bench_redis(Path(folder) / "redis", password="bench"),
+            bench_redis(Path(folder) / "redis", password="bench", durable=durable),
             log=Path(folder) / "redis.log",
             report=lambda _: None,
         )
         _await(server.start())
         try:
-            return _measure_all(server.server.url, quick=quick)
+            yield server.server.url
         finally:
             _await(server.stop())
 
@@ -47,15 +59,14 @@ def _await(work: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(work)
 
 
-def _measure_all(url: str, *, quick: bool) -> Figures:
-    messages = 20_000 if quick else 100_000
+def _measure_all(url: str, *, messages: int, quick: bool) -> Figures:
     rounds, samples = 2 if quick else 3, Samples()
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
     found = peers.measure(url, jobs=1_000 if quick else 5_000, batch=load.BATCH, flush=lambda: _flush(url))
     # Weir runs before and after the peers, so that a machine that became busier shows in the spread.
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
     fast = _summary(samples)
-    figures = {
+    return {
         **fast,
         "peers": found,
         **_ratios(fast, found),
@@ -67,16 +78,12 @@ def _measure_all(url: str, *, quick: bool) -> Figures:
         "durability": "fast",
         "cpus": os.cpu_count(),
     }
-    figures["durable"] = _durable(url, messages=messages // 10, with_peers=not quick)
-    return figures
 
 
 def _durable(url: str, *, messages: int, with_peers: bool) -> Figures:
     """Measure the same with every write on disk before its reply."""
-    _flush(url)
-    _await(_command(url, "CONFIG", "SET", "appendfsync", "always"))
     samples: Samples = {}
-    _await(_throughput(url, samples, messages=messages, rounds=1))
+    _await(_throughput(url, samples, messages=messages, rounds=3))
     figures = _summary(samples)
     if with_peers:
         found = peers.measure(url, jobs=1_000, batch=load.BATCH, flush=lambda: _flush(url))

@@ -16,7 +16,7 @@ def bench_stack(folder: Path) -> Stack:
     return stack_from(load_settings(embedded={"data_dir": folder}), report=lambda _: None)
 
 
-def bench_redis(folder: Path, *, password: str) -> RedisServer:
-    """Only a Redis."""
+def bench_redis(folder: Path, *, password: str, durable: bool = False) -> RedisServer:
+    """Only a Redis. A durable one has every write on disk before its reply."""
     program = load_settings().embedded.redis_server
-    return RedisServer(folder, port=free_port(), password=password, program=program)
+    return RedisServer(folder, port=free_port(), password=password, durable=durable, program=program)
