@@ -141,7 +141,7 @@ def test_check_speaks_as_nagios_wants_it(weir: Commands, monkeypatch: pytest.Mon
     fine = weir("check", "--warn", "3", "--crit", "5")
     assert (fine.exit_code, fine.stdout) == (
         0,
-        "DLQ OK - 3 dead in 1 consumers, most in orders (3) | 'orders'=3;3;5;0\n",
+        "DLQ OK - 3 dead in 1 consumer, most in orders (3) | 'orders'=3;3;5;0\n",
     )
     assert weir("check", "--warn", "2", "--crit", "5").exit_code == 1
     assert weir("check", "--warn", "1", "--crit", "2").exit_code == 2

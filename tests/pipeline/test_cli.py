@@ -112,7 +112,7 @@ def test_status_says_how_many_events_were_not_taken_and_why(
     assert {(row["reason"], row["events"]) for row in found["rejects"]} == {
         ("no event field", 1), ("oversized", 1), ("truncated header", 1),
     }  # fmt: skip
-    assert "1 events of queue set_aside: oversized" in weir("status")
+    assert "1 event of queue set_aside: oversized" in weir("status")
 
 
 def test_status_goes_on_while_it_is_watched(weir: Weir, emission: Emission) -> None:

@@ -26,6 +26,12 @@ def test_check_tells_good_from_bad_by_its_exit_status(capsys):
     assert "bad-types.weir:5:10: the message has no field `payloda`" in err
 
 
+def test_check_counts_what_it_read(capsys, tmp_path):
+    path = tmp_path / "a.weir"
+    path.write_text("app A { queue B {} }")
+    assert run(capsys, "check", str(path))[1] == f"{path}: ok (1 queue, 0 webhooks)\n"
+
+
 def test_check_as_json_gives_places(capsys):
     status, out, _ = run(capsys, "check", "--json", str(FOLDER / "bad-syntax.weir"))
     (found,) = json.loads(out)

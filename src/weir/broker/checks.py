@@ -20,6 +20,7 @@ from weir.model.limits import (
 )
 from weir.model.message import Failure, LeaseRef, check_batch, check_message_id, check_number
 from weir.model.names import check_name
+from weir.model.wording import amount
 from weir.spec.history import log_needs_lives
 from weir.spec.ir import QueueSpec
 
@@ -136,7 +137,7 @@ def ordering_kept(queue: str) -> Conflict:
 
 def queue_in_use(queue: str, messages: int) -> Conflict:
     """The refusal to forget a queue that holds messages."""
-    return Conflict(f"the queue `{queue}` still holds {messages} messages; drain it first")
+    return Conflict(f"the queue `{queue}` still holds {amount(messages, 'message')}; drain it first")
 
 
 def call_given_up() -> BrokerUnavailable:

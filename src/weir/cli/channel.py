@@ -11,6 +11,7 @@ from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items
 from weir.cli.tables import id_column
 from weir.errors import InvalidInput
+from weir.model.wording import amount
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,7 +46,7 @@ def create(scope: ApiScope, channel_id: ChannelId, name: Name = None, consumer: 
     consumers = [_consumer(text) for text in consumer or []]
     body = {"name": name or channel_id, "consumers": consumers}
     ask_api(scope, lambda api: api.put("channels", channel_id, body=body))
-    typer.echo(f"{channel_id}: {len(consumers)} consumer{'' if len(consumers) == 1 else 's'}", err=True)
+    typer.echo(f"{channel_id}: {amount(len(consumers), 'consumer')}", err=True)
 
 
 app.command("change")(create)

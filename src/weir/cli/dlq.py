@@ -14,6 +14,7 @@ from weir.cli.output import Columns, print_fields, print_items, print_json, show
 from weir.cli.running import telling
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
+from weir.model.wording import amount
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(redrive)
@@ -182,7 +183,7 @@ def analyse(
         long_column("error"): lambda group: group["template"][:80],
     }
     print_items(found["groups"], columns, as_json=False)
-    typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
+    typer.echo(f"{amount(found['letters'], 'dead letter')} in {amount(found['kinds'], 'group')}", err=True)
 
 
 def verdict(rows: list[Row], *, warn: int, crit: int) -> tuple[int, str]:
@@ -194,7 +195,7 @@ def verdict(rows: list[Row], *, warn: int, crit: int) -> tuple[int, str]:
     word = ("OK", "WARNING", "CRITICAL")[code]
     data = " ".join(f"'{_label(row)}'={row['dead_count']};{warn};{crit};0" for row in rows)
     which = "" if worst is None or not most else f", most in {_label(worst)} ({most})"
-    return code, f"DLQ {word} - {total} dead in {len(rows)} consumers{which} | {data}".rstrip(" |")
+    return code, f"DLQ {word} - {total} dead in {amount(len(rows), 'consumer')}{which} | {data}".rstrip(" |")
 
 
 def _label(row: Row) -> str:

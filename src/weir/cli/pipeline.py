@@ -17,6 +17,7 @@ from weir.cli.options import DataDirOption, JsonOption, moment_ms, settings_with
 from weir.cli.running import import_from_here, run_until_done, say, telling
 from weir.cli.service_manager import pinging, tell_ready
 from weir.embedded.java import find_java
+from weir.model.wording import amount
 from weir.settings import Settings
 from weir.stores.urls import resolve_urls
 
@@ -146,7 +147,7 @@ def rebuild(
         typer.echo(json.dumps(asdict(done)))
     else:
         counts = ", ".join(f"{count} of `{name}`" for name, count in done.events.items())
-        typer.echo(f"rebuilt from {done.files} files: {counts} events")
+        typer.echo(f"rebuilt from {amount(done.files, 'file')}: {counts} events")
 
 
 @app.command()

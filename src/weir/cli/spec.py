@@ -15,6 +15,7 @@ from weir.cli.plans import plan_of
 from weir.cli.running import import_from_here
 from weir.cli.tables import number_column
 from weir.errors import InvalidInput, SpecInvalid
+from weir.model.wording import amount
 from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
@@ -52,7 +53,8 @@ def check(files: Files, as_json: JsonOption = False) -> None:
         else:
             found.append({"file": str(path), "ok": True, "queues": len(spec.queues)})
             if not as_json:
-                typer.echo(f"{path}: ok ({len(spec.queues)} queues, {len(spec.webhooks)} webhooks)")
+                queues, webhooks = amount(len(spec.queues), "queue"), amount(len(spec.webhooks), "webhook")
+                typer.echo(f"{path}: ok ({queues}, {webhooks})")
     if as_json:
         print_json(found)
     raise typer.Exit(0 if all(one["ok"] for one in found) else 1)

@@ -21,6 +21,7 @@ from weir.control.database import Database
 from weir.embedded.run_file import running_urls
 from weir.errors import InvalidInput, Unavailable
 from weir.model.names import EnvironmentRef
+from weir.model.wording import amount
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.settings import Settings
 from weir.spec.plan import rendered_plan
@@ -162,7 +163,7 @@ def show_task_logs(level: str) -> None:
 
 def say_working(name: str, app: App, queues: frozenset[str], *, where: str) -> None:
     tasks = sum(task.queue in queues for task in app.tasks.values())
-    what = f"{tasks} tasks of " if tasks else ""
+    what = f"{amount(tasks, 'task')} of " if tasks else ""
     typer.echo(
         f"working as {name} on {what}{', '.join(sorted(queues))} at {where}; Ctrl-C drains and stops it",
         err=True,

@@ -11,6 +11,7 @@ from weir.control.database import CONNECT_S, Database
 from weir.control.migrate import PostgresMigrations, outstanding, read_migrations
 from weir.control.sql import load_queries
 from weir.errors import Misconfigured
+from weir.model.wording import amount
 
 _QUERIES = load_queries("weir.control", "inspect.sql")
 MINIMUM = 140_000
@@ -38,7 +39,9 @@ class PostgresState:
         if not self.fsync:
             found.append("PostgreSQL runs with `fsync = off`, so a power cut may lose everything; turn it on")
         if self.missing_migrations:
-            found.append(f"PostgreSQL lacks {self.missing_migrations} migrations; run `weir migrate`")
+            found.append(
+                f"PostgreSQL lacks {amount(self.missing_migrations, 'migration')}; run `weir migrate`"
+            )
         return found
 
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from weir.control.database import Connection, Database
 from weir.errors import Misconfigured
+from weir.model.wording import amount
 
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
 # The advisory lock of everyone who migrates this database: "weir" in ASCII.
@@ -95,7 +96,8 @@ async def verify(store: MigrationStore, migrations: Sequence[Migration]) -> None
     missing = outstanding(await store.read_applied(), migrations, store=store.name)
     if missing:
         raise Misconfigured(
-            f"{store.name} lacks {len(missing)} migrations, the first is `{missing[0]}`; run `weir migrate`"
+            f"{store.name} lacks {amount(len(missing), 'migration')}, the first is `{missing[0]}`; "
+            "run `weir migrate`"
         )
 
 

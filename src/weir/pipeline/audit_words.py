@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from weir.model.wording import amount
 from weir.pipeline.drift_audit import AuditReport
 from weir.warehouse.drift_words import drift_in_words
 from weir.warehouse.reading.audits import PastAudit
@@ -36,7 +37,8 @@ def _past(audit: PastAudit) -> str:
     if audit.drift is None:
         return f"{moment}  incomplete: {audit.reason}"
     return (
-        f"{moment}  drift {audit.drift:,} over {audit.queues:,} queues and {audit.events:,} events; "
+        f"{moment}  drift {audit.drift:,} over {amount(audit.queues, 'queue')} and "
+        f"{amount(audit.events, 'event')}; "
         f"took {(audit.took_ms or 0) / 1_000:.1f} s, held {(audit.held_ms or 0) / 1_000:.2f} s"
     )
 
@@ -45,7 +47,8 @@ def _headline(report: AuditReport) -> str:
     if report.drift is None:
         return f"the audit is incomplete, so the drift is not known: {report.reason}"
     return (
-        f"drift {report.drift} over {report.queues} queues, {report.events} events and {report.lives} lives; "
+        f"drift {report.drift} over {amount(report.queues, 'queue')}, {amount(report.events, 'event')} "
+        f"and {report.lives} lives; "
         f"the pipeline was held for {report.held_ms / 1_000:.2f} s"
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from weir.errors import Conflict
+from weir.model.wording import amount
 from weir.pipeline.archive import Archive, ArchiveFile
 from weir.pipeline.definition import MetricDefinition
 from weir.warehouse.connection import ClickHouseConnection
@@ -39,8 +40,9 @@ def require_coverage(
         for hour_ms, events in _held(warehouse, table, span_ms).items():
             if events > archived[hour_ms]:
                 raise Conflict(
-                    f"`{table}` holds {events} events of the hour {_shown(hour_ms)}, the archive only "
-                    f"{archived[hour_ms]}; rebuild another span, or use `--force` to keep only those"
+                    f"`{table}` holds {amount(events, 'event')} of the hour {_shown(hour_ms)}, "
+                    f"the archive only {archived[hour_ms]:,}; "
+                    "rebuild another span, or use `--force` to keep only those"
                 )
 
 

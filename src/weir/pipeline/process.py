@@ -225,12 +225,10 @@ def _require_jvm(spark: SparkSession) -> None:
 def stores_answer(options: PipelineOptions) -> bool:
     """Whether Redis and ClickHouse both answer."""
     try:
-        store = StreamStore(options.redis_url, timeout_s=2)
-        store.is_held()
-        store.close()
-        warehouse = ClickHouseConnection(options.clickhouse_url, timeout_s=5)
-        warehouse.rows("SELECT 1")
-        warehouse.close()
+        with closing(StreamStore(options.redis_url, timeout_s=2)) as store:
+            store.is_held()
+        with closing(ClickHouseConnection(options.clickhouse_url, timeout_s=5)) as warehouse:
+            warehouse.rows("SELECT 1")
     except WeirError:
         return False
     return True

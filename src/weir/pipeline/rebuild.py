@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -69,13 +70,14 @@ def rebuild(
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
     begin, end = whole_hours(from_ms, to_ms)
     chosen = [one for one in options.definitions if not metrics or one.name in metrics]
-    store, warehouse = (
-        StreamStore(options.redis_url),
-        ClickHouseConnection(options.clickhouse_url, timeout_s=600),
-    )
     # A new token per run: with the tokens of an earlier rebuild, ClickHouse would ignore the inserts.
     run, files, events = uuid4().hex, 0, {}
-    with archive_lease(store, wait_s=20) as prolong_lease, quiet(store, wait_s=20) as require_still:
+    with (
+        closing(StreamStore(options.redis_url)) as store,
+        closing(ClickHouseConnection(options.clickhouse_url, timeout_s=600)) as warehouse,
+        archive_lease(store, wait_s=20) as prolong_lease,
+        quiet(store, wait_s=20) as require_still,
+    ):
 
         def prolong() -> None:
             require_still()
@@ -96,8 +98,6 @@ def rebuild(
             events[definition.name] = _refill(spark, options.sink, definition, mine, run=run, prolong=prolong)
         # A batch or another process that came in between may have changed the tiers or the archive.
         prolong()
-    warehouse.close()
-    store.close()
     return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
 
 

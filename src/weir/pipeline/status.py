@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weir.errors import WarehouseUnavailable
-from weir.model.wording import moment
+from weir.model.wording import amount, moment
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_reader import AuditReader, GapReport
@@ -84,7 +84,10 @@ def read_pipeline(
 def shown(view: PipelineView) -> str:
     """The view as text for the terminal."""
     width = max((len(lag.metric) for lag in view.streams), default=0)
-    lines = [_headline(view), f"{view.lag_events} events wait, the first for {view.lag_s:.1f} s"]
+    lines = [
+        _headline(view),
+        f"waiting: {amount(view.lag_events, 'event')}, the first for {view.lag_s:.1f} s",
+    ]
     lines += [
         f"  {lag.metric:<{width}} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} "
         f"{lag.seconds:8.1f} s"
@@ -99,7 +102,7 @@ def shown(view: PipelineView) -> str:
         ids = f"{gap.from_id} to {gap.to_id or 'now'}"
         lines.append(f"  gap in {gap.metric} shard {gap.shard}: {ids}, lost {count}: {gap.reason}")
     lines += [
-        f"  {reject['events']} events of {reject['metric']} {reject['action']}: {reject['reason']}"
+        f"  {amount(reject['events'], 'event')} of {reject['metric']} {reject['action']}: {reject['reason']}"
         for reject in view.rejects or ()
     ]
     return "\n".join(lines)
@@ -112,8 +115,9 @@ def _headline(view: PipelineView) -> str:
     if not view.running:
         return f"the pipeline does not run; it was last {status.state} {status.error}".rstrip()
     return (
-        f"{status.state}; batch {status.batch}: {status.batch_events} events in {status.batch_s:.2f} s; "
-        f"{status.events} events, {status.rejected} noted, {status.failures} failures since it started"
+        f"{status.state}; batch {status.batch}: {amount(status.batch_events, 'event')} "
+        f"in {status.batch_s:.2f} s; since it started {amount(status.events, 'event')}, "
+        f"{status.rejected} noted, {amount(status.failures, 'failure')}"
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from weir.control.migrate import outstanding, read_migrations
+from weir.model.wording import amount
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import PACKAGE, ClickHouseMigrations
 
@@ -26,7 +27,7 @@ class ClickHouseState:
 
     def problems(self) -> list[str]:
         if self.missing_migrations:
-            return [f"ClickHouse lacks {self.missing_migrations} migrations; run `weir migrate`"]
+            return [f"ClickHouse lacks {amount(self.missing_migrations, 'migration')}; run `weir migrate`"]
         return []
 
 
