@@ -37,8 +37,8 @@ def _past(audit: PastAudit) -> str:
     if audit.drift is None:
         return f"{moment}  incomplete: {audit.reason}"
     return (
-        f"{moment}  drift {audit.drift:,} over {amount(audit.queues, 'queue')} and "
-        f"{amount(audit.events, 'event')}; "
+        f"{moment}  drift {audit.drift:,} over {amount(audit.queues or 0, 'queue')} and "
+        f"{amount(audit.events or 0, 'event')}; "
         f"took {(audit.took_ms or 0) / 1_000:.1f} s, held {(audit.held_ms or 0) / 1_000:.2f} s"
     )
 
@@ -47,8 +47,8 @@ def _headline(report: AuditReport) -> str:
     if report.drift is None:
         return f"the audit is incomplete, so the drift is not known: {report.reason}"
     return (
-        f"drift {report.drift} over {amount(report.queues, 'queue')}, {amount(report.events, 'event')} "
-        f"and {report.lives} lives; "
+        f"drift {report.drift} over {amount(report.queues or 0, 'queue')}, "
+        f"{amount(report.events or 0, 'event')} and {report.lives} lives; "
         f"the pipeline was held for {report.held_ms / 1_000:.2f} s"
     )
 
