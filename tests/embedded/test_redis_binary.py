@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from redis.asyncio import Redis
 
 from support.debian import fetched_server
 from weir.broker.preflight import inspect_redis
@@ -42,13 +41,6 @@ async def test_a_setting_chooses_another_server(tmp_path: Path) -> None:
     async with stack_from(settings, report=lambda _: None) as stack:
         state = await inspect_redis(stack.urls.redis)
     assert (state.name, state.version[:4]) == ("Redis", "6.2.")
-
-
-async def test_its_allocator_keeps_more_freed_pieces_at_hand(redis_url: str) -> None:
-    async with Redis.from_url(redis_url) as client:
-        pid = (await client.info("server"))["process_id"]
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")  # noqa: ASYNC240
-    assert b"GLIBC_TUNABLES=glibc.malloc.tcache_count=2000" in variables
 
 
 @pytest.mark.parametrize(
