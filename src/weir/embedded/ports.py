@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from contextlib import closing
 
 from weir.errors import Misconfigured
 
 HOST = "127.0.0.1"
+# Below the ports that Linux gives to outgoing connections, each of which would take a port that was free
+# a moment ago.
+_PORTS = range(20_000, 32_768)
+_TRIES = 100
 
 
 def is_free(port: int) -> bool:
@@ -23,6 +28,9 @@ def is_free(port: int) -> bool:
 
 def free_port() -> int:
     """A port that was free a moment ago."""
+    for port in random.sample(_PORTS, _TRIES):
+        if is_free(port):
+            return port
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

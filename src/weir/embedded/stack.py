@@ -15,10 +15,11 @@ from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import RedisServer
 from weir.embedded.run_file import publish_urls
 from weir.embedded.server import EmbeddedServer
-from weir.embedded.supervised import Supervised
+from weir.embedded.supervised import PortTaken, Supervised
 from weir.settings import StoreUrls
 
 Report = Callable[[str], None]
+_PORT_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +57,31 @@ class Stack:
         try:
             # Earlier versions made this folder open to others, and its archive holds data of tenants.
             self.data_dir.folder("pipeline")
-            self._running = [self._supervise(server) for server in self._make_servers()]
-            await _all_or_first_error([child.start() for child in self._running])
+            await self._start_servers()
             publish_urls(self.data_dir, self.urls)
         except BaseException:
             await self.stop()
             raise
         self._watch = asyncio.create_task(self._keep_alive(), name="embedded servers")
+
+    async def _start_servers(self) -> None:
+        """Start all servers. If another program takes a port just before its server does, choose again.
+
+        A port that the operator set is not free then, and `choose_port` says so.
+        """
+        for attempt in range(1, _PORT_TRIES + 1):
+            self._running = [self._supervise(server) for server in self._make_servers()]
+            try:
+                await _all_or_first_error([child.start() for child in self._running])
+            except PortTaken:
+                if attempt == _PORT_TRIES:
+                    raise
+                await self._stop_servers()
+            else:
+                return
+
+    async def _stop_servers(self) -> None:
+        await asyncio.gather(*(child.stop() for child in self._running))
 
     async def stop(self) -> None:
         """Stop every server in whatever state it is, and unlock the directory."""
@@ -72,7 +91,7 @@ class Stack:
             await asyncio.wait([self._watch])
             self._watch = None
         try:
-            await asyncio.gather(*(child.stop() for child in self._running))
+            await self._stop_servers()
         finally:
             self.data_dir.close()
 

@@ -18,10 +18,13 @@ _STEADY_AFTER_S = 1.0
 # Redis reads its whole file before it answers, and PostgreSQL may have much to recover.
 _START_PATIENCE_S = 300.0
 _POLL_S = 0.03
+_ANSWER_S = 5.0
 # A stack trace may stand between the error and the end of the log.
 _LOOK_BACK_LINES = 80
 _SHOWN_LINES = 3
 _LINE_LIMIT = 300
+# All three servers use the words of the operating system for a port that is taken.
+_IN_USE = "Address already in use"
 _NAMES_ERROR = re.compile(r"Exception: |Error: |FATAL:|PANIC:|# Fatal|# Bad file")
 
 
@@ -101,22 +104,37 @@ class ServerDied(Misconfigured):
     """A server ended, or did not answer, while it was being started."""
 
 
+class PortTaken(ServerDied):
+    """Another program listens on the port of the server."""
+
+
 async def _until_healthy(server: EmbeddedServer, child: Child) -> None:
     deadline = asyncio.get_running_loop().time() + _START_PATIENCE_S
-    while not await server.healthy():
+    # First the answer, then the child: a dead child's port may be answered by another program.
+    while not await _answers(server) or child.status() is not None:
         status = child.status()
         if status is not None:
             child.kill()
             lines = child.last_lines(_LOOK_BACK_LINES)
             if (reason := server.explain(lines)) is not None:
                 raise Misconfigured(reason)
-            raise ServerDied(_obituary(server.name, status, lines))
+            kind = PortTaken if any(_IN_USE in line for line in lines) else ServerDied
+            raise kind(_obituary(server.name, status, lines))
         if asyncio.get_running_loop().time() > deadline:
             child.kill()
             raise ServerDied(
                 f"{server.name} did not answer within {_START_PATIENCE_S:.0f} s; see `{child.log}`"
             )
         await asyncio.sleep(_POLL_S)
+
+
+async def _answers(server: EmbeddedServer) -> bool:
+    """Whether it is healthy. A program that took its port may accept a connection and stay silent."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await server.healthy()
+    except TimeoutError:
+        return False
 
 
 def _obituary(name: str, status: int, lines: list[str]) -> str:
