@@ -18,7 +18,7 @@ _FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @app.command(context_settings=_FREE_FORM)
 def test(ctx: typer.Context) -> None:
-    """Run pytest with three processes; `--faults` adds the long tests. Other arguments go to pytest."""
+    """Run pytest with two processes; `--faults` adds the long tests. Other arguments go to pytest."""
     arguments = list(ctx.args)
     ensure_tools(lambda text: typer.echo(f"weir: {text}", err=True))
     status = subprocess.run(
@@ -28,11 +28,10 @@ def test(ctx: typer.Context) -> None:
 
 
 def _workers(arguments: list[str]) -> list[str]:
-    """Options for three processes, good for a whole run. Chosen tests run in one, and show output."""
+    """Options for two processes, which pay off for a whole run. Chosen tests run in one, and show output."""
     chosen = any(not argument.startswith("-") for argument in arguments)
     given = any(argument.startswith(("-n", "--pdb", "-s")) for argument in arguments)
     if chosen or given or (os.cpu_count() or 1) < 2:
         return []
-    # Three also on two processors, because tests wait for a third of their time (0093). Not more, because
-    # each has its own servers. `tests/support/order.py` sorts the files.
-    return ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    # `tests/support/order.py` sorts the files.
+    return ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
