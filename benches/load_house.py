@@ -81,7 +81,7 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
 @asynccontextmanager
 async def api_with_and_without(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess]]:
     """One process that answers on two ports: with admission and without."""
-    ports = free_port(), free_port()
+    ports = (first := free_port()), free_port(other_than={first})
     command = ("-m", "benches.load_both", str(folder), *map(str, ports))
     async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR") as process:
         for port in ports:

@@ -75,7 +75,8 @@ async def open_house() -> AsyncIterator[House]:
                     await open_specs(database, broker, WorkerSettings()).apply(
                         DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
                     )
-                limit, api = free_port(), free_port()
+                limit = free_port()
+                api = free_port(other_than={limit})
                 async with (
                     child("-m", "benches.webhook_limit", str(limit), SECRET, folder=folder),
                     command(folder, "serve", "--port", str(api)),

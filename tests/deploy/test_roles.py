@@ -141,13 +141,14 @@ class Stage:
         self.folder = folder
         self._stores = stores
         (folder / "data").mkdir()
+        api = free_port()
         self._exchanged = {
             "/opt/weir/bin/weir": "weir",
             "/var/lib/weir": str(folder / "data"),
             "/tmp/weir-alive": str(folder / "alive"),
             "0.0.0.0": "127.0.0.1",
-            "8420": str(free_port()),
-            "9464": str(free_port()),
+            "8420": str(api),
+            "9464": str(free_port(other_than={api})),
         }
 
     def exchanged(self, text: str) -> str:

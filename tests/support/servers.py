@@ -20,7 +20,7 @@ from weir.embedded.postgres import PostgresServer, Tuning
 from weir.embedded.redis import RedisServer
 from weir.embedded.redis_binary import SETTING
 from weir.embedded.server import EmbeddedServer
-from weir.embedded.supervised import ServerDied, Supervised
+from weir.embedded.supervised import PortTaken, Supervised
 
 _PORT_TRIES = 3
 _MEMORY = Path("/dev/shm")
@@ -158,7 +158,7 @@ def start_server(make: Callable[[int], EmbeddedServer], *, log_folder: Path) -> 
         running = RunningServer(make(free_port()), log_folder=log_folder)
         try:
             running.start()
-        except ServerDied:
+        except PortTaken:
             if attempt == _PORT_TRIES - 1:
                 raise
         else:

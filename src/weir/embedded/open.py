@@ -15,6 +15,7 @@ def stack_from(settings: Settings, *, report: Callable[[str], None]) -> Stack:
         redis=embedded.redis_port or None,
         postgres=embedded.postgres_port or None,
         clickhouse=embedded.clickhouse_port or None,
+        reserved=frozenset(port for port in (settings.api.port, settings.pipeline.metrics_port) if port),
     )
     return Stack(
         embedded.data_dir,

@@ -1,9 +1,10 @@
-"""Chooses loopback ports: the one that is set, the one of the last start, or a free one."""
+"""Chooses loopback ports, all different: those that are set, those of the last start, or free ones."""
 
 from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from weir.errors import Misconfigured
@@ -12,7 +13,6 @@ HOST = "127.0.0.1"
 # Below the ports that Linux gives to outgoing connections, each of which would take a port that was free
 # a moment ago.
 _PORTS = range(20_000, 32_768)
-_TRIES = 100
 
 
 def is_free(port: int) -> bool:
@@ -26,25 +26,49 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    for port in random.sample(_PORTS, _TRIES):
-        if is_free(port):
+def free_port(*, other_than: Collection[int] = ()) -> int:
+    """A port that was free a moment ago, and none of `other_than`."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port not in other_than and is_free(port):
             return port
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    raise Misconfigured(
+        f"every port from {_PORTS.start} to {_PORTS.stop - 1} is in use; end a program that listens there"
+    )
 
 
-def choose_port(wanted: int | None, *, server: str, before: int | None = None) -> int:
-    """`wanted`, which must be free; without it the port used `before` if that is free, or any free port."""
-    if wanted:
-        if not is_free(wanted):
+def choose_ports(
+    wanted: Mapping[str, int | None], *, before: Mapping[str, int], reserved: Collection[int] = ()
+) -> dict[str, int]:
+    """A port per server: the `wanted` one, which must be free; else the one used `before`, or a free one.
+
+    No two servers get the same port. None gets a `reserved` port, unless it is wanted.
+    """
+    chosen: dict[str, int] = {}
+    # Those that are wanted come first, so that no other server takes them.
+    for server, port in wanted.items():
+        if port:
+            _require_usable(port, server, chosen)
+            chosen[server] = port
+    for server in wanted:
+        if server not in chosen:
+            others = {*reserved, *chosen.values()}
+            kept = before.get(server)
+            if not kept or kept in others or not is_free(kept):
+                kept = free_port(other_than=others)
+            chosen[server] = kept
+    return chosen
+
+
+def _require_usable(port: int, server: str, chosen: Mapping[str, int]) -> None:
+    setting = f"`WEIR_EMBEDDED__{server.upper()}_PORT`"
+    for other, taken in chosen.items():
+        if taken == port:
             raise Misconfigured(
-                f"port {wanted} for {server} is in use; stop the program that listens there, "
-                f"or set `WEIR_EMBEDDED__{server.upper()}_PORT` to another one (0 picks a free one)"
+                f"port {port} is set for {other} and for {server}; "
+                f"set {setting} to another one (0 picks a free one)"
             )
-        return wanted
-    if before and is_free(before):
-        return before
-    return free_port()
+    if not is_free(port):
+        raise Misconfigured(
+            f"port {port} for {server} is in use; stop the program that listens there, "
+            f"or set {setting} to another one (0 picks a free one)"
+        )

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.datadir import DataDir
-from weir.embedded.ports import choose_port
+from weir.embedded.ports import choose_ports
 from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import RedisServer
 from weir.embedded.run_file import publish_urls
@@ -29,6 +29,8 @@ class Ports:
     redis: int | None = None
     postgres: int | None = None
     clickhouse: int | None = None
+    reserved: frozenset[int] = frozenset()
+    """Ports of other parts of the system, which no server may take."""
 
 
 class Stack:
@@ -67,7 +69,7 @@ class Stack:
     async def _start_servers(self) -> None:
         """Start all servers. If another program takes a port just before its server does, choose again.
 
-        A port that the operator set is not free then, and `choose_port` says so.
+        A port that the operator set is not free then, and `choose_ports` says so.
         """
         for attempt in range(1, _PORT_TRIES + 1):
             self._running = [self._supervise(server) for server in self._make_servers()]
@@ -139,11 +141,12 @@ class Stack:
         )
 
     def _make_servers(self) -> list[EmbeddedServer]:
-        before = self.data_dir.read_json("ports.json")
-        ports = {
-            name: choose_port(getattr(self._ports, name), server=name, before=before.get(name))
-            for name in ("redis", "postgres", "clickhouse")
-        }
+        wanted = self._ports
+        ports = choose_ports(
+            {"redis": wanted.redis, "postgres": wanted.postgres, "clickhouse": wanted.clickhouse},
+            before=self.data_dir.read_json("ports.json"),
+            reserved=wanted.reserved,
+        )
         # Kept, so that URLs stay the same after a restart.
         self.data_dir.write_json("ports.json", ports)
         password, root = self.data_dir.password(), self.data_dir.path
