@@ -165,13 +165,6 @@ async def test_blank_lines_without_end_are_hung_up_on() -> None:
         await trickle(writer, b"\r\n")
 
 
-async def test_an_upgrade_is_answered_and_the_connection_ends() -> None:
-    async with serving(LIMITS) as port, connected(port) as (reader, writer):
-        writer.write(head(0, headers="connection: upgrade\r\nupgrade: websocket\r\n"))
-        assert (await answer(reader))[0] == 200
-        assert await closed(reader)
-
-
 async def test_requests_sent_ahead_are_answered_in_order_up_to_a_limit() -> None:
     site = Site()
     async with serving(replace(PATIENT, max_pipelined=5), site) as port, connected(port) as (reader, writer):

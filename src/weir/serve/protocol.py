@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from enum import IntEnum
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -31,6 +32,7 @@ CHUNK_BYTES = 16
 """Bytes that each chunk may add to its content: a size of 8 digits and two line ends take 12."""
 LINE_BYTES = 4
 """Colon, space and line end of a header."""
+_HEAD_LINE = b"%s %s HTTP/%s\r\n"
 
 
 class Phase(IntEnum):
@@ -78,6 +80,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._large = False
         """Whether the head may be over the limit with this read."""
         self._keep_alive = True
+        self._upgrade_offered = False
+        """Whether the parser just ended a request at its head, because it offers another protocol."""
         self._violation: WeirError | None = None
 
     @property
@@ -153,11 +157,45 @@ class LimitedProtocol(HttpToolsProtocol):
         self._fed_body_bytes = 0
         self._completed = False
         self._large = self._framing_bytes + len(data) > self.limits.max_header_bytes
-        super().data_received(data)
+        self._parse(data)
         if self._phase is Phase.IDLE and self._completed:
             self._relax()
         elif not self.ended:
             self._count(len(data))
+
+    def _parse(self, data: bytes) -> None:
+        """uvicorn's `data_received`, but for requests that offer another protocol."""
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _feed(self, data: bytes) -> None:
+        """Parse. A request that offers another protocol, as Java's clients offer HTTP/2, goes on in HTTP/1.1.
+
+        The parser would leave the body of such a request to the other protocol. So another parser gets the
+        same head without the offer, and then the rest.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as end:
+                if not self._upgrade_offered:
+                    # CONNECT: what follows is not HTTP, and the connection ends with the answer.
+                    return
+                data = data[end.args[0] :]
+                self._upgrade_offered = False
+                head = self._head_without_offer()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(head)
+
+    def _head_without_offer(self) -> bytes:
+        line = _HEAD_LINE % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        kept = (b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        return b"".join((line, *kept, b"\r\n"))
 
     def on_message_begin(self) -> None:
         self._phase = Phase.HEAD
@@ -179,6 +217,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._check_head()
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._upgrade_offered = True
+            return
         self._phase = Phase.BODY
         if self._proxies is not None:
             self._believe(self._proxies)
@@ -208,6 +249,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._upgrade_offered:
+            return
         self._phase = Phase.IDLE
         self._completed = True
         self._framing_bytes = self._trailer_bytes = self._trailers = self._chunks = 0
