@@ -33,7 +33,7 @@ class WarehouseTemplate:
         """The URL of a database, which is dropped after the block."""
         name = f"t_{uuid4().hex}"
         url = with_database(self._server_url, name)
-        definitions = self._definitions
+        definitions = self.definitions
         _run(self._server_url, f"CREATE DATABASE {name}")
         _run(url, *(each.replace(f"{_TEMPLATE}.", f"{name}.") for each in definitions))
         _run(url, f"INSERT INTO weir_migrations SELECT * FROM {_TEMPLATE}.weir_migrations")
@@ -41,7 +41,7 @@ class WarehouseTemplate:
         asyncio.run(drop_warehouse(url))
 
     @cached_property
-    def _definitions(self) -> list[str]:
+    def definitions(self) -> list[str]:
         url = with_database(self._server_url, _TEMPLATE)
         asyncio.run(migrate_warehouse(url))
         connection = ClickHouseConnection(url)
