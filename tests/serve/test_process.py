@@ -62,6 +62,26 @@ async def test_a_loop_that_fails_is_started_again_and_counted() -> None:
     assert family.samples[0].value == 2
 
 
+@pytest.mark.parametrize("end", [asyncio.CancelledError(), BaseExceptionGroup("panics", [BaseException()])])
+async def test_a_loop_is_started_again_whatever_it_ended_with(end: BaseException) -> None:
+    runs, second = 0, asyncio.Event()
+
+    async def fragile() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 2:
+            second.set()
+            await asyncio.Event().wait()
+        raise end
+
+    supervisor = LoopSupervisor(
+        (Loop(name="fragile", run=fragile),), backoff=Backoff(first_s=0.001, longest_s=1)
+    )
+    async with supervisor.running(), asyncio.timeout(5):
+        await second.wait()
+    assert supervisor.restarts == {"fragile": 1}
+
+
 async def test_loops_have_ended_when_the_block_is_left() -> None:
     ended = []
 

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from weir.errors import WeirError
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.backoff import Backoff
+from weir.model.item_loops import is_own_end
 
 log = structlog.get_logger("weir.serve")
 _BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
@@ -65,7 +66,9 @@ class LoopSupervisor:
                 log.warning("loop ended", loop=loop.name)
             except WeirError as error:
                 log.warning("loop failed", loop=loop.name, code=error.code, error=str(error))
-            except Exception:
+            except BaseException as error:
+                if is_own_end(error):
+                    raise
                 log.exception("loop failed", loop=loop.name)
             self.restarts[loop.name] += 1
             failures = 1 if time.monotonic() - started > _HEALTHY_S else failures + 1
