@@ -17,7 +17,7 @@ from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.spec_register import SpecRegister
 from weir.serve.collector import calm_collector
-from weir.spec.language import MAX_PARTS
+from weir.spec.bounds import MAX_PARTS
 from weir.testing.memory import MemoryBroker
 
 from .harness import Tenant, make_client

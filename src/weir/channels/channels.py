@@ -210,9 +210,11 @@ def _check(channel: ChannelSpec) -> None:
 
 
 def _check_once(names: Sequence[str], *, what: str) -> None:
+    seen: set[str] = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in seen:
             raise InvalidInput(f"the {what} `{name}` appears twice in the channel; each consumer has its own")
+        seen.add(name)
 
 
 def _spec(row: Row) -> ConsumerSpec:

@@ -20,9 +20,9 @@ from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.schedules.queries import SQL
 from weir.schedules.runs import FollowedRuns, follow_runs
 from weir.schedules.schedule import Schedule, ScheduleOrigin, ScheduleRun, run_of, schedule_of
+from weir.spec.bounds import MAX_PARTS
 from weir.spec.check import check_remembers, check_takes_payload
 from weir.spec.ir import AppSpec, ScheduleSpec
-from weir.spec.language import MAX_PARTS
 from weir.spec.payloads import check_payload
 from weir.spec.timing import check_timing, next_ticks
 

@@ -17,7 +17,7 @@ from weir.spec.ir import (
     TraceMode,
 )
 from weir.spec.read import MAX_NUMBER, Notes, SpecSection, label_of, named_blocks, open_block
-from weir.spec.spec_problems import nearest, one_of
+from weir.spec.spec_problems import one_of
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 from weir.spec.types import TYPE_NAMES, is_type
 
@@ -155,7 +155,7 @@ def _field(item: SyntaxEntry, notes: Notes) -> MessageField | None:
         notes.add(
             f"`{plain}` is not a type; expected {one_of(TYPE_NAMES)}",
             value.span,
-            hint=nearest(plain.partition("<")[0], TYPE_NAMES),
+            near=(plain.partition("<")[0], TYPE_NAMES),
         )
         return None
     return MessageField(name=item.key, type=plain, optional=text.endswith("?"))

@@ -13,7 +13,7 @@ from weir.spec.ir import (
     WebhookSpec,
 )
 from weir.spec.read import Notes, SpecSection, named_blocks, open_block
-from weir.spec.spec_problems import nearest, one_of
+from weir.spec.spec_problems import one_of
 from weir.spec.syntax import Condition, SyntaxEntry
 
 
@@ -47,7 +47,7 @@ def _verification(parent: SpecSection) -> Verification | None:
         parent.notes.add(
             f"`verify` names a scheme; expected {one_of(schemes)}",
             label.span if label else entry.key_span,
-            hint=nearest(str(label.value), schemes) if label else "",
+            near=(str(label.value), schemes) if label else None,
         )
         return None
     section = SpecSection(entry.body, what="verification", path=(*parent.path, "verify"), notes=parent.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -28,7 +28,6 @@ from weir.spec.ir import (
 )
 from weir.spec.message_values import conformed
 from weir.spec.read import Notes, Path
-from weir.spec.spec_problems import nearest
 from weir.spec.syntax import NOWHERE, SourceSpan
 from weir.spec.types import ANY, STRING, TIME, Type, compatible, map_of, parse_type
 
@@ -54,8 +53,8 @@ def check(app: AppSpec, notes: Notes) -> None:
     queues = {queue.name: queue for queue in app.queues}
     for queue in app.queues:
         _check_queue(queue, queues, notes)
-    for webhook in app.webhooks:
-        _check_webhook(webhook, queues, notes)
+    _check_dead_letter_queues(queues, notes)
+    _check_webhooks(app.webhooks, queues, notes)
     for channel in app.channels:
         for consumer in channel.consumers:
             path = ("channel", channel.id, "consumer", consumer.id)
@@ -76,14 +75,12 @@ def _check_reference(
     name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes, *, fallback: Path = ()
 ) -> None:
     if name not in queues:
-        notes.add(f"there is no queue `{name}`", _span_at(notes, path, fallback), hint=nearest(name, queues))
+        notes.add(f"there is no queue `{name}`", _span_at(notes, path, fallback), near=(name, queues))
 
 
 def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
     path = ("queue", queue.name)
     delivery = queue.delivery
-    if delivery.dead_letter_queue is not None:
-        _check_dead_letter_queue(delivery.dead_letter_queue, queues, path, notes)
     if delivery.initial_backoff_ms > delivery.max_backoff_ms:
         notes.add(
             f"`initial_backoff` ({duration(delivery.initial_backoff_ms)}) is over `max_backoff` "
@@ -103,14 +100,23 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
             pass
 
 
-def _check_dead_letter_queue(name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes) -> None:
-    """The queue must exist, and its message type must fit the copy of a death."""
-    where = (*path, "delivery", "dead_letter_queue")
-    _check_reference(name, queues, where, notes)
-    for unfit in unfit_fields(DEATH, queues[name]) if name in queues else ():
-        notes.add(
-            f"queue `{name}` needs `{unfit}`; a death gives {written_types(DEATH)}", _span_at(notes, where)
-        )
+def _check_dead_letter_queues(queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    """Each dead letter queue must exist, and its message type must fit the copy of a death."""
+    unfit: dict[str, list[str]] = {}
+    for queue in queues.values():
+        name = queue.delivery.dead_letter_queue
+        if name is None:
+            continue
+        where = ("queue", queue.name, "delivery", "dead_letter_queue")
+        _check_reference(name, queues, where, notes)
+        # Once for each target: thousands of queues may share one that has thousands of fields.
+        if name in queues and name not in unfit:
+            unfit[name] = unfit_fields(DEATH, queues[name])
+        for field in unfit.get(name, ()):
+            notes.add(
+                f"queue `{name}` needs `{field}`; a death gives {written_types(DEATH)}",
+                _span_at(notes, where),
+            )
 
 
 def variables_of(queue: QueueSpec) -> dict[str, Type]:
@@ -144,7 +150,7 @@ def _check_type(
     except InvalidInput as error:
         notes.add(error.message, _inside(span, text, error.extra.get("offset", 0), 1))
     except TypeMistake as mistake:
-        notes.add(mistake.message, _inside(span, text, mistake.offset, mistake.length), hint=mistake.hint)
+        notes.add(mistake.message, _inside(span, text, mistake.offset, mistake.length), near=mistake.near)
     return ANY
 
 
@@ -176,25 +182,25 @@ def _check_chain(
     if target is None or not target.message_type or (not chain.inputs and not queue.message_type):
         return
     for field in target.message_type:
-        wanted = parse_type(field.type) or ANY
-        if field.name not in given and not field.optional:
-            notes.add(
-                f"queue `{target.name}` needs `{field.name}`, which is not given", _span_at(notes, path)
-            )
-        elif field.name in given and not compatible(given[field.name], wanted):
+        if field.name not in given:
+            if not field.optional:
+                notes.add(
+                    f"queue `{target.name}` needs `{field.name}`, which is not given", _span_at(notes, path)
+                )
+        elif not compatible(given[field.name], wanted := parse_type(field.type) or ANY):
             where = (*path, field.name)
             notes.add(
                 f"`{field.name}` is {given[field.name]}; queue `{target.name}` takes {wanted}",
                 _span_at(notes, where),
             )
     if chain.inputs:
-        names = [field.name for field in target.message_type]
+        names = {field.name: field.type for field in target.message_type}
         for name in chain.inputs:
             if name not in names:
                 notes.add(
                     f"queue `{target.name}` has no field `{name}`",
                     _span_at(notes, (*path, name)),
-                    hint=nearest(name, names),
+                    near=(name, names),
                 )
 
 
@@ -212,6 +218,23 @@ def _check_target(target: DeliverTo, path: Path, notes: Notes) -> None:
         _check_env_name(name, (*path, "secret_env"), notes)
 
 
+def _check_webhooks(webhooks: Iterable[WebhookSpec], queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    unfit: dict[str, list[str]] = {}
+    for webhook in webhooks:
+        _check_webhook(webhook, queues, notes)
+        target = queues.get(webhook.queue or "")
+        if target is None:
+            continue
+        # A queue with a message type must accept the fields of a message from a webhook.
+        if target.name not in unfit:
+            unfit[target.name] = unfit_fields(RECEIVED, target)
+        for field in unfit[target.name]:
+            notes.add(
+                f"queue `{target.name}` needs `{field}`; a webhook gives {written_types(RECEIVED)}",
+                _span_at(notes, ("webhook", webhook.name, "queue")),
+            )
+
+
 def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
     path = ("webhook", webhook.name)
     if (webhook.queue is None) == (webhook.action is None):
@@ -221,7 +244,6 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
         )
     if webhook.queue is not None:
         _check_reference(webhook.queue, queues, (*path, "queue"), notes)
-        _check_fits(webhook, queues.get(webhook.queue), notes)
     if webhook.action is not None:
         for name, text in webhook.action.inputs.items():
             _check_type(text, RECEIVED, (*path, "map_to", name), notes)
@@ -259,15 +281,6 @@ def check_takes_payload(schedule: ScheduleSpec, queue: QueueSpec) -> None:
     if queue.message_type:
         values = schedule.payload if isinstance(schedule.payload, dict) else {}
         conformed(queue.message_type, values, what=f"the payload for queue `{queue.name}`")
-
-
-def _check_fits(webhook: WebhookSpec, queue: QueueSpec | None, notes: Notes) -> None:
-    """A queue with a message type must accept the fields of a message from a webhook."""
-    for unfit in unfit_fields(RECEIVED, queue) if queue else ():
-        notes.add(
-            f"queue `{webhook.queue}` needs `{unfit}`; a webhook gives {written_types(RECEIVED)}",
-            _span_at(notes, ("webhook", webhook.name, "queue")),
-        )
 
 
 def _check_verification(verification: Verification, path: Path, notes: Notes) -> None:

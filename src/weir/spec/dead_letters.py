@@ -62,8 +62,15 @@ def circles(queues: Mapping[str, QueueSpec]) -> Iterator[list[str]]:
                 turns.append(iter(ways_out(queues[name])))
 
 
+MAX_SPELLED = 8
+"""Queues of a circle that an error names."""
+
+
 def spelled_circle(circle: list[str]) -> str:
-    return f"messages would go round for ever: {' → '.join(f'`{name}`' for name in circle)}"
+    names = [f"`{name}`" for name in circle]
+    if len(names) > MAX_SPELLED:
+        names[MAX_SPELLED - 1 : -1] = [f"({len(names) - MAX_SPELLED} more)"]
+    return f"messages would go round for ever: {' → '.join(names)}"
 
 
 def check_dead_letter_queue(queue: QueueSpec, others: Mapping[str, QueueSpec]) -> None:

@@ -7,11 +7,11 @@ tell, the type is `json`, which fits every other.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weir.spec.functions import FUNCTIONS, METHODS, NAMESPACES
-from weir.spec.spec_problems import nearest
+from weir.spec.spec_problems import Near
 from weir.spec.types import (
     ANY,
     BOOL,
@@ -46,19 +46,19 @@ _MACROS = {"all": BOOL, "exists": BOOL, "exists_one": BOOL, "map": None, "filter
 class TypeMistake(Exception):
     """A mistake and its offset in the expression. Every caller catches it, so it is not in the error tree."""
 
-    def __init__(self, message: str, offset: int, hint: str = "", length: int = 1) -> None:
+    def __init__(self, message: str, offset: int, near: Near | None = None, length: int = 1) -> None:
         super().__init__(message)
         self.message = message
         self.offset = offset
-        self.hint = hint
+        self.near = near
         self.length = length
 
 
 class UnknownName(TypeMistake):
     """A name that is neither a field of the message nor bound by the expression."""
 
-    def __init__(self, name: str, offset: int, hint: str) -> None:
-        super().__init__(f"the message has no field `{name}`", offset, hint, len(name))
+    def __init__(self, name: str, offset: int, known: Iterable[str]) -> None:
+        super().__init__(f"the message has no field `{name}`", offset, (name, known), len(name))
         self.name = name
 
 
@@ -169,7 +169,7 @@ class _Parser:
         self.arguments()
         if name.text not in METHODS:
             raise TypeMistake(
-                f"there is no method `{name.text}`", name.start, nearest(name.text, METHODS), len(name.text)
+                f"there is no method `{name.text}`", name.start, (name.text, METHODS), len(name.text)
             )
         receivers, result = METHODS[name.text]
         if kind != ANY and receivers and kind.name not in receivers:
@@ -235,7 +235,7 @@ class _Parser:
                 raise TypeMistake(
                     f"there is no function `{token.text}`",
                     token.start,
-                    nearest(token.text, FUNCTIONS),
+                    (token.text, FUNCTIONS),
                     len(token.text),
                 )
             return FUNCTIONS[token.text]
@@ -251,7 +251,7 @@ class _Parser:
             return ANY
         if self.open_world:
             return ANY
-        raise UnknownName(token.text, token.start, nearest(token.text, self.variables))
+        raise UnknownName(token.text, token.start, self.variables)
 
 
 class _UnknownForm(Exception):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from weir.errors import SpecInvalid
 from weir.spec.ir import PART_KINDS
+from weir.spec.json_source import MAX_DIGITS, JsonSource, Marked, Unreadable
 from weir.spec.parse import one_line
+from weir.spec.spec_problems import SpecProblem, invalid
 from weir.spec.syntax import (
     NOWHERE,
     Condition,
@@ -32,39 +34,67 @@ MAX_DEPTH = 16
 MAX_YAML = 256 * 1024
 
 
-class _Marked(dict[str, Any]):
-    """A mapping that keeps the source position of each key."""
-
-    marks: dict[str, SourceSpan]
-
-
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset without aliases, with the positions of keys. Times and dates stay texts."""
+    """YAML's plain values without aliases, with the positions of keys. Times and dates stay texts."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuse aliases: a few aliases of aliases would expand into more than the memory holds."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(
-                None, None, f"the alias `*{event.anchor}` is not taken here; write it out", event.start_mark
-            )
+            raise _wrong(f"the alias `*{event.anchor}` is not taken here; write it out", event.start_mark)
         return super().compose_node(parent, index)
 
 
-def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> _Marked:
-    result = _Marked()
+def _wrong(message: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(None, None, message, mark)
+
+
+def _construct_mapping(loader: _Loader, node: yaml.Node) -> Marked:
+    if not isinstance(node, yaml.MappingNode):
+        raise _wrong("expected a mapping", node.start_mark)
+    result = Marked()
     result.marks = {}
     for key_node, value_node in node.value:
         key = str(loader.construct_object(key_node, deep=True))
         mark = key_node.start_mark
         if key in result:
-            raise yaml.constructor.ConstructorError(None, None, f"`{key}` stands twice; keep one", mark)
+            raise _wrong(f"`{key}` stands twice; keep one", mark)
         result[key] = loader.construct_object(value_node, deep=True)
         result.marks[key] = SourceSpan(mark.line + 1, mark.column + 1, mark.index, mark.index + len(key))
     return result
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+def _construct_number(loader: _Loader, node: yaml.Node) -> int | float:
+    """A number of at most `MAX_DIGITS` characters; a longer one is infinite, and refused later."""
+    text = str(loader.construct_scalar(node)) if isinstance(node, yaml.ScalarNode) else ""
+    if len(text) > MAX_DIGITS:
+        return math.inf
+    read = yaml.SafeLoader.yaml_constructors[node.tag]
+    try:
+        return read(loader, node)  # type: ignore[no-any-return]
+    # The library reads the text without a look at it first.
+    except (ValueError, IndexError, OverflowError):
+        raise _wrong(f"`{text}` is not a number", node.start_mark) from None
+
+
+def _construct_flag(loader: _Loader, node: yaml.Node) -> Any:
+    try:
+        return yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    except KeyError:
+        raise _wrong("this is neither `true` nor `false`", node.start_mark) from None
+
+
+_TAG = "tag:yaml.org,2002:"
+for _name in ("null", "str", "seq"):
+    _Loader.add_constructor(_TAG + _name, yaml.SafeLoader.yaml_constructors[_TAG + _name])
+_Loader.add_constructor(_TAG + "map", _construct_mapping)
+_Loader.add_constructor(_TAG + "int", _construct_number)
+_Loader.add_constructor(_TAG + "float", _construct_number)
+_Loader.add_constructor(_TAG + "bool", _construct_flag)
+# Every other tag is refused: YAML's sets, times and bytes have no meaning in a spec.
+_Loader.add_constructor(None, yaml.SafeLoader.yaml_constructors[None])
 # Without the resolver of timestamps: a date must stay the text that JSON and spec text would have.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -79,27 +109,34 @@ def load_yaml(text: str, *, file: str) -> Document:
     try:
         data = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
-        raise SpecInvalid(f"{where}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        raise SpecInvalid(
-            f"{file}: {str(error).splitlines()[0] if str(error) else 'cannot be read'}"
-        ) from None
+        mark = error.problem_mark or error.context_mark
+        raise _refused(error.problem or error.context or "", text, file, mark.index if mark else 0) from None
+    except yaml.reader.ReaderError as error:
+        raise _refused("this character is not allowed", text, file, error.position) from None
+    except RecursionError:
+        raise _refused("the document is nested too deeply", text, file, 0) from None
+    # The library's scanner raises these at an escape of a character that does not exist.
+    except (ValueError, OverflowError) as error:
+        raise _refused(str(error), text, file, 0) from None
     return _document(data, text=text, file=file)
 
 
 def load_json(text: str, *, file: str) -> Document:
     """The tree of a JSON document."""
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SpecInvalid(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
-    except ValueError as error:
-        raise SpecInvalid(f"{file}: {error}") from None
-    except RecursionError:
-        raise SpecInvalid(f"{file}: the document is nested too deeply") from None
+        data = JsonSource(text).read()
+    except Unreadable as error:
+        problem = SpecProblem(message=error.message, span=error.span)
+        raise invalid([problem], file=file, text=text) from None
     return _document(data, text=text, file=file)
+
+
+def _refused(message: str, text: str, file: str, at: int) -> SpecInvalid:
+    """The error for a document that cannot be read from a position on."""
+    at = min(at, len(text))
+    line = text.count("\n", 0, at) + 1
+    span = SourceSpan(line, at - text.rfind("\n", 0, at), at, at + 1)
+    return invalid([SpecProblem(message=message, span=span)], file=file, text=text)
 
 
 def document_of(data: Mapping[str, Any], *, file: str = "<spec>") -> Document:
@@ -109,26 +146,31 @@ def document_of(data: Mapping[str, Any], *, file: str = "<spec>") -> Document:
 
 def _document(data: Any, *, text: str, file: str) -> Document:
     if not isinstance(data, Mapping):
-        raise SpecInvalid(f"{file}: a spec is an object with `app` and `queues`")
+        message = "a spec is an object with `app` and `queues`"
+        raise invalid([SpecProblem(message=message, span=NOWHERE)], file=file, text=text)
     name = data.get("app")
-    body = tuple(
-        entry
-        for key, value in data.items()
-        if key != "app"
-        for entry in _entries(key, value, _mark(data, key), 0)
-    )
+    try:
+        body = tuple(
+            entry
+            for key, value in data.items()
+            if key != "app"
+            for entry in _entries(key, value, _mark(data, key), 0)
+        )
+    except Unreadable as error:
+        problem = SpecProblem(message=error.message, span=error.span)
+        raise invalid([problem], file=file, text=text) from None
     label = _scalar(name, _mark(data, "app")) if isinstance(name, str) else None
     return Document(file=file, text=text, app=SyntaxEntry("app", NOWHERE, NOWHERE, label=label, body=body))
 
 
 def _mark(data: Any, key: str) -> SourceSpan:
-    return data.marks.get(key, NOWHERE) if isinstance(data, _Marked) else NOWHERE
+    return data.marks.get(key, NOWHERE) if isinstance(data, Marked) else NOWHERE
 
 
 def _entries(key: str, value: Any, span: SourceSpan, depth: int) -> list[SyntaxEntry]:
     """The entries of one key of an object. A key with named blocks gives several."""
     if depth > MAX_DEPTH:
-        raise SpecInvalid(f"`{key}` is nested too deep")
+        raise Unreadable(f"`{key}` is nested too deep", span)
     if key == "payload":
         return [SyntaxEntry(key, span, span, value=JsonValue(_plain(value), span))]
     if key in _PLURALS and isinstance(value, Mapping):
@@ -177,12 +219,12 @@ def _block(key: str, value: Mapping[str, Any], span: SourceSpan, depth: int) -> 
         case "enqueue":
             return SyntaxEntry(key, span, span, value=_scalar(value.get("queue"), span), body=_inputs(value))
         case "deliver":
-            rest = _Marked((name, part) for name, part in value.items() if name != "url")
+            rest = Marked((name, part) for name, part in value.items() if name != "url")
             rest.marks = getattr(value, "marks", {})
             target = Scalar(ValueKind.URL, str(value.get("url")), "", span)
             return SyntaxEntry(key, span, span, value=target, body=_body(rest, depth))
         case "verify":
-            rest = _Marked((name, part) for name, part in value.items() if name != "scheme")
+            rest = Marked((name, part) for name, part in value.items() if name != "scheme")
             rest.marks = getattr(value, "marks", {})
             if value.get("scheme") == "hmac":
                 return SyntaxEntry("verify_hmac", span, span, body=_body(rest, depth))

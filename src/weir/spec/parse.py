@@ -14,6 +14,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from weir.errors import SpecInvalid
 from weir.model.durations import written_ms
+from weir.spec.json_source import read_number
 from weir.spec.spec_problems import SpecProblem, invalid, nearest
 from weir.spec.syntax import (
     Comment,
@@ -28,6 +29,8 @@ from weir.spec.syntax import (
 )
 
 MAX_BYTES = 1024 * 1024
+# Of a longer expression the spaces are not looked at, because it is refused in any case.
+MAX_SPACED = 16 * 1024
 # How deep brackets may nest in an expression: the pattern is written out once per level.
 MAX_BRACKETS = 12
 
@@ -35,9 +38,13 @@ MAX_BRACKETS = 12
 # comment belongs to.
 _comments: ContextVar[list[Comment]] = ContextVar("comments")
 _TEXT = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+# A text that is not closed goes to the end of its line. Without that, the search would begin again at each of
+# its escaped quotes.
+_OPEN_TEXT = r"\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-_SPACES = re.compile(rf"({_TEXT})|\s+")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_SPACES = re.compile(rf"({_OPEN_TEXT})|\s+")
 _WORDS = {
     "RBRACE": "`}`",
     "LBRACE": "`{`",
@@ -127,11 +134,17 @@ def unescaped(text: str) -> str:
             return chr(int(escape[1:], 16))
         return _ESCAPES.get(escape, escape)
 
-    return _ESCAPE.sub(meaning, text[1:-1])
+    plain = _ESCAPE.sub(meaning, text[1:-1])
+    if not _SURROGATES.search(plain):
+        return plain
+    # Two escapes may spell one character. A half of one without the other stays, and is refused later.
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def one_line(expression: str) -> str:
     """An expression on one line: each run of white space outside quoted texts becomes one space."""
+    if len(expression) > MAX_SPACED:
+        return expression
     return _SPACES.sub(lambda found: found[1] or " ", expression.strip())
 
 
@@ -277,8 +290,7 @@ def _number(token: Token) -> Scalar:
         # A number with too many digits becomes a huge duration, which the property refuses as too long.
         milliseconds = written_ms(text)
         return Scalar(ValueKind.DURATION, 2**63 if milliseconds is None else milliseconds, text, _span(token))
-    value = float(text) if "." in text else int(text)
-    return Scalar(ValueKind.NUMBER, value, text, _span(token))
+    return Scalar(ValueKind.NUMBER, read_number(text), text, _span(token))
 
 
 def _action(key: Token, target: Scalar, parts: Sequence[SyntaxEntry]) -> SyntaxEntry:

@@ -9,7 +9,14 @@ from weir.model.durations import written_ms
 from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
 from weir.model.wording import duration
-from weir.spec.spec_problems import SpecProblem, nearest, one_of
+from weir.spec.spec_problems import (
+    MAX_HINTED,
+    MAX_PROBLEMS,
+    Near,
+    SpecProblem,
+    nearest,
+    one_of,
+)
 from weir.spec.syntax import Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 Path = tuple[str, ...]
@@ -24,6 +31,10 @@ _TEXTS = (
 )
 
 
+class EnoughMistakes(Exception):
+    """So many mistakes that the reading ends. `spec.language` catches it, so it is not in the error tree."""
+
+
 class Notes:
     """The mistakes so far, and the source position of each part of the result."""
 
@@ -31,8 +42,12 @@ class Notes:
         self.problems: list[SpecProblem] = []
         self.spans: dict[Path, SourceSpan] = {}
 
-    def add(self, message: str, span: SourceSpan, *, hint: str = "") -> None:
+    def add(self, message: str, span: SourceSpan, *, near: Near | None = None) -> None:
+        """Note a mistake. `near` is a wrong word with the known words, for a hint."""
+        hint = nearest(*near) if near and len(self.problems) < MAX_HINTED else ""
         self.problems.append(SpecProblem(message=message, span=span, hint=hint))
+        if len(self.problems) == MAX_PROBLEMS:
+            raise EnoughMistakes
 
 
 class SpecSection:
@@ -177,7 +192,7 @@ class SpecSection:
             self.notes.add(
                 f"`{key}` is `{value.value}`; expected {one_of(known)}",
                 value.span,
-                hint=nearest(str(value.value), known),
+                near=(str(value.value), known),
             )
             return None
         return str(value.value)
@@ -190,7 +205,7 @@ class SpecSection:
                     f"`{entry.key}` does not belong in {_article(self.what)}; it takes "
                     f"{one_of(sorted(set(self._shown())))}",
                     entry.key_span,
-                    hint=nearest(entry.key, self._asked),
+                    near=(entry.key, self._asked),
                 )
         for entry in self._repeated:
             if entry.key in self._asked:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from weir.api.schemas.shared import Name, Schema
+from weir.spec.bounds import MAX_CONSUMERS
 from weir.spec.ir import ChannelSpec, ConsumerSpec
 
 
@@ -18,7 +19,7 @@ class ConsumerBody(Schema):
 
 class ChannelBody(Schema):
     name: Name = Field(examples=["Order Events"])
-    consumers: Annotated[tuple[ConsumerBody, ...], Field(max_length=1_000)] = ()
+    consumers: Annotated[tuple[ConsumerBody, ...], Field(max_length=MAX_CONSUMERS)] = ()
 
     def spec(self, channel_id: str) -> ChannelSpec:
         consumers = tuple(ConsumerSpec(**one.model_dump()) for one in self.consumers)

@@ -13,7 +13,7 @@ class SpecBody(BaseModel):
     """A spec as text; the ending of the file name says in which form it is written."""
 
     source: Annotated[str, Field(max_length=MAX_BYTES, examples=["app Shop { queue Orders {} }"])]
-    file: Annotated[str, Field(max_length=255)] = "spec.weir"
+    file: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")] = "spec.weir"
 
 
 class ChangeView(BaseModel):
