@@ -30,7 +30,7 @@ def test_it_ends_by_itself_with_a_summary_and_leaves_nothing_behind(tmp_path: Pa
     assert summary["webhooks"] > 0
     assert summary["totals"]["acked"] > 0
     assert set(summary["answers"]) <= {"201", "202", "429"}
-    assert summary["restarts"] == {"redis": 0, "postgres": 0, "clickhouse": 0}
+    assert set(summary["restarts"].values()) == {0}
     assert len(summary["running"]) == 4
     assert f"{summary['url']}/#/sign-in?token=weir_acme_" in done.stderr
     assert processes_using(str(folder)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,8 +12,9 @@ from weir.model.backoff import Backoff
 from weir.pipeline.batches import Landed
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.supervisor import Patience, QuerySupervisor
+from weir.telemetry.progress import PipelineStatus
 
-QUICK = Patience(backoff=Backoff(first_s=0.01, longest_s=0.02), failures_to_pause=3, healthy_s=60)
+QUICK = Patience(backoff=Backoff(first_s=0.01, longest_s=0.02), failures_to_pause=3)
 
 
 class Script:
@@ -96,6 +98,38 @@ def test_after_three_failures_it_pauses_until_the_stores_answer(metrics: Pipelin
         "starting", "running", "paused", "starting", "running", "stopped",
     ]  # fmt: skip
     assert next(answers, None) is None
+
+
+def test_failures_count_until_a_batch_has_landed_however_long_each_query_ran(
+    metrics: PipelineMetrics,
+) -> None:
+    shown: list[tuple[str, str]] = []
+    script = Script(*[RuntimeError("the worker did not connect")] * 3, None)
+    supervisor, states = supervised(script, metrics)
+    script._after = lambda: shown.append((metrics.status.state, metrics.status.error))
+    supervisor.run()
+    assert "paused" in states
+    assert shown == [("running", ""), *[("running", "the worker did not connect")] * 3]
+
+
+def test_a_batch_that_lands_ends_the_count_of_failures_and_their_error(metrics: PipelineMetrics) -> None:
+    script = Script(*[RuntimeError("boom")] * 4, None)
+    supervisor, states = supervised(script, metrics)
+    script._after = lambda: supervisor.note_landed() if script.started in (2, 4) else None
+    supervisor.run()
+    assert "paused" not in states
+    supervisor.note_landed()
+    assert metrics.status.error == ""
+
+
+def test_a_pipeline_that_did_not_stop_counts_as_dead_when_the_next_one_starts(
+    metrics: PipelineMetrics,
+) -> None:
+    killed = PipelineStatus(state="running", updated_ms=5_000, since_ms=1, deaths=2)
+    metrics.continue_from(killed)
+    assert (metrics.status.deaths, metrics.status.died_ms) == (3, 5_000)
+    metrics.continue_from(replace(killed, state="stopped", deaths=3, died_ms=5_000))
+    assert (metrics.status.deaths, metrics.status.died_ms) == (3, 5_000)
 
 
 def test_a_pause_says_why(metrics: PipelineMetrics) -> None:

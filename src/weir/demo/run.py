@@ -131,6 +131,7 @@ async def _summary(
         "answers": dict(traffic.answers),
         "totals": totals,
         "events_landed": landed,
-        "restarts": {child.server.name: child.restarts for child in system.stack.servers},
-        "running": sorted(name for name, child in system.children.items() if child.status() is None),
+        "restarts": {child.server.name: child.restarts for child in system.stack.servers}
+        | {name: child.restarts for name, child in system.children.items()},
+        "running": sorted(name for name, child in system.children.items() if child.running),
     }

@@ -85,6 +85,20 @@ class PipelineMetrics:
             self._state.labels(known).set(known == state)
         self._update(state=state, error=error, since_ms=_now_ms())
 
+    def clear_error(self) -> None:
+        """Note that the last error is over."""
+        self._update(error="")
+
+    def continue_from(self, previous: PipelineStatus | None) -> None:
+        """Go on from the last status on these streams; if it is not that of a stop, its process died."""
+        if previous is None:
+            return
+        died = previous.state != "stopped"
+        self._update(
+            deaths=previous.deaths + died,
+            died_ms=previous.updated_ms if died else previous.died_ms,
+        )
+
     def count_failure(self) -> None:
         self._failures.inc()
         self._update(failures=self._status.failures + 1)

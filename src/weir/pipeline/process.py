@@ -31,7 +31,7 @@ from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import QuerySupervisor
 from weir.pipeline.switch_gaps import SwitchGapRecorder
 from weir.pipeline.upkeep import Upkeep, UpkeepOptions
-from weir.telemetry.progress import publish_status, read_lags
+from weir.telemetry.progress import publish_status, read_lags, read_status
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import verify_warehouse
@@ -117,6 +117,8 @@ def _run(
     if metrics_port is not None:
         # Loopback only: these figures are for a scraper on the same host.
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
+    with suppress(WeirError):
+        metrics.continue_from(read_status(store))
     spark = open_session(session)
 
     recorder = SwitchGapRecorder(
@@ -135,6 +137,7 @@ def _run(
 
     def observe(number: int, rows: Sequence[Landed]) -> None:
         metrics.count_batch(number, rows)
+        supervisor.note_landed()
         if audits is not None and any(row.gaps for row in rows):
             audits.audit_soon()
         with suppress(WeirError):

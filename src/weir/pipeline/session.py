@@ -7,7 +7,6 @@ most of it in forks for checkpoint files and in Python's garbage collector.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from weir.errors import Misconfigured
 from weir.pipeline.bundle import BUNDLE_FOLDER, BUNDLE_PYTHON
+from weir.pipeline.interpreter import write_interpreter
 from weir.pipeline.scratch import scratch_folder, socket_folder
 
 # All cores, and four attempts per task: plain `local[*]` ends a query at the first lost connection.
@@ -86,6 +86,8 @@ def open_session(options: SessionOptions) -> SparkSession:
         _start_jvm_in(folder, conf)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     _choose_worker_python(session, _jvm_folder(options, folder))
+    if _is_local(master) and folder is not None and session.sparkContext.pythonExec == sys.executable:
+        session.sparkContext.pythonExec = str(write_interpreter(folder / "python"))
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -99,7 +101,7 @@ def name_interpreters() -> None:
 
 def session_settings(options: SessionOptions, *, master: str | None, scratch: Path | None) -> dict[str, str]:
     """The settings of Spark; `scratch` is the folder for the temporary files of this driver."""
-    local = master is not None and master.startswith("local")
+    local = _is_local(master)
     settings = {
         **_SETTINGS,
         "spark.driver.memory": options.memory,
@@ -120,6 +122,10 @@ def session_settings(options: SessionOptions, *, master: str | None, scratch: Pa
             _WORKER_PYTHON: BUNDLE_PYTHON,
         }
     return settings
+
+
+def _is_local(master: str | None) -> bool:
+    return master is not None and master.startswith("local")
 
 
 def bundle_location(bundle: str) -> str:
@@ -160,10 +166,7 @@ def _start_jvm_in(folder: Path, conf: SparkConf) -> None:
     """
     if SUBMITTED in os.environ or SparkContext._gateway is not None:
         return
-    python = folder / BUNDLE_PYTHON
-    python.parent.mkdir(parents=True, exist_ok=True)
-    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    python.chmod(0o700)
+    write_interpreter(folder / BUNDLE_PYTHON)
     SparkContext(conf=conf, gateway=_launch(conf, {"cwd": str(folder)}))
 
 

@@ -64,9 +64,8 @@ def read_pipeline(
     finally:
         store.close()
     gaps, rejects = _read_gaps_and_rejects(clickhouse_url, answer_s)
-    fresh = status is not None and now_ms - status.updated_ms < STALE_MS
     return PipelineView(
-        running=fresh and status is not None and status.state in ("starting", "running", "retrying"),
+        running=status is not None and is_running(status, now_ms=now_ms),
         status=status,
         streams=lags,
         lag_events=sum(lag.events for lag in lags),
@@ -79,6 +78,12 @@ def read_pipeline(
         gaps=gaps,
         rejects=rejects,
     )
+
+
+def is_running(status: PipelineStatus, *, now_ms: int) -> bool:
+    """Whether a pipeline published this a moment ago, and is neither paused nor stopped."""
+    fresh = now_ms - status.updated_ms < STALE_MS
+    return fresh and status.state in ("starting", "running", "retrying")
 
 
 def shown(view: PipelineView) -> str:
@@ -112,12 +117,18 @@ def _headline(view: PipelineView) -> str:
     status = view.status
     if status is None:
         return "the pipeline has never run"
+    died = (
+        f"; it died {amount(status.deaths, 'time')}, last at {moment(status.died_ms)}"
+        if status.deaths
+        else ""
+    )
     if not view.running:
-        return f"the pipeline does not run; it was last {status.state} {status.error}".rstrip()
+        return f"the pipeline does not run; it was last {status.state} {status.error}".rstrip() + died
     return (
         f"{status.state}; batch {status.batch}: {amount(status.batch_events, 'event')} "
         f"in {status.batch_s:.2f} s; since it started {amount(status.events, 'event')}, "
-        f"{status.rejected} noted, {amount(status.failures, 'failure')}"
+        f"{status.rejected} noted, {amount(status.failures, 'failure')}{died}"
+        + (f"; nothing has landed since: {status.error}" if status.error else "")
     )
 
 

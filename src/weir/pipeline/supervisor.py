@@ -41,12 +41,14 @@ class Patience:
 
     backoff: Backoff = _BACKOFF
     failures_to_pause: int = 3
-    healthy_s: float = 10.0
-    """After a query ran this long, earlier failures no longer count."""
 
 
 class QuerySupervisor:
-    """Runs queries until it is asked to stop, or until a query ends by itself."""
+    """Runs queries until it is asked to stop, or until a query ends by itself.
+
+    Failures count until a batch has landed: a query that runs for long and lands nothing is not well. Until
+    then the status goes on to name the last error.
+    """
 
     def __init__(
         self,
@@ -64,24 +66,27 @@ class QuerySupervisor:
         self._patience = patience or Patience()
         self._stopping = threading.Event()
         self._failures = 0
+        self._error = ""
 
     def stop(self) -> None:
         """Ask `run` to return; safe from a signal handler or another thread."""
         self._stopping.set()
 
+    def note_landed(self) -> None:
+        """Note that a batch has landed: failures before it no longer count."""
+        self._failures, self._error = 0, ""
+        self._metrics.clear_error()
+
     def run(self) -> bool:
         """Keep a query running; True if one ended by itself, so that its last batch is durable."""
         while not self._stopping.is_set():
-            self._enter("starting")
-            began = time.monotonic()
+            self._enter("starting", error=self._error)
             try:
                 if self._run_query():
                     break
             except Exception as error:
                 # Whatever ended the query, the reaction is the same: log it, wait, try again.
-                self._failures = (
-                    1 if time.monotonic() - began > self._patience.healthy_s else self._failures + 1
-                )
+                self._failures += 1
                 self._metrics.count_failure()
                 self._wait_after(error)
         self._enter("stopped")
@@ -90,7 +95,7 @@ class QuerySupervisor:
     def _run_query(self) -> bool:
         """Run one query to its end; True if it ended without an error."""
         query = self._start()
-        self._enter("running")
+        self._enter("running", error=self._error)
         try:
             while not self._stopping.is_set():
                 if query.awaitTermination(POLL_S):
@@ -102,7 +107,7 @@ class QuerySupervisor:
                 query.stop()
 
     def _wait_after(self, error: Exception) -> None:
-        reason = _reason(error)
+        self._error = reason = _reason(error)
         paused = self._failures >= self._patience.failures_to_pause
         _log.error("the pipeline's query ended", failures=self._failures, paused=paused, error=reason)
         self._enter("paused" if paused else "retrying", error=reason)

@@ -62,7 +62,7 @@ from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
 from weir.serve.switching import metrics_switching
-from weir.serve.watch import pipeline_watch
+from weir.serve.watch import pipeline_families, pipeline_watch
 from weir.settings import (
     ApiSettings,
     DeadLetterSettings,
@@ -242,6 +242,7 @@ async def open_process(
                 process_families(counts),
                 operation_families(operations),
                 switch.families,
+                pipeline_families(urls.redis),
             ),
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),

@@ -32,6 +32,10 @@ class PipelineStatus:
     failures: int = 0
     newest_ms: int = 0
     """Time of the newest event that has landed."""
+    deaths: int = 0
+    """How often a pipeline on these streams ended without a stop, as by a kill or for lack of memory."""
+    died_ms: int = 0
+    """When the last of them was last heard of; 0 if none ended so."""
     metrics: tuple[str, ...] = ()
     """The metrics that it moves: the package's own, and the registered ones."""
 

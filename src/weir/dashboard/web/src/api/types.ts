@@ -235,7 +235,7 @@ export type OperationStats = {
 
 export type PipelineState = {
   running: boolean;
-  status: { state: string; error: string; batch: number; batch_events: number; batch_s: number; events: number; rejected: number; failures: number; newest_ms: number; updated_ms: number } | null;
+  status: { state: string; error: string; batch: number; batch_events: number; batch_s: number; events: number; rejected: number; failures: number; newest_ms: number; updated_ms: number; deaths: number; died_ms: number } | null;
   streams: { metric: string; shard: number; position: string; events: number; seconds: number }[];
   lag_events: number;
   lag_s: number;

@@ -53,6 +53,8 @@ function Verdict({ found }: { found: PipelineState }) {
   const gaps = found.gaps?.length ?? 0;
   const [tone, text] = !found.running
     ? ["bad", found.status ? `The pipeline does not run: ${found.status.state} ${found.status.error}` : "The pipeline has never run. Charts show nothing until it does."]
+    : found.status?.error
+      ? ["bad", `Nothing lands: ${found.status.error}`]
     : found.lag_s > 30
       ? ["warn", `The charts are ${duration(found.lag_s * 1000)} behind.`]
       : gaps
@@ -89,6 +91,7 @@ function Numbers({ found }: { found: PipelineState }) {
         <Stat label="Events since start" value={count(status?.events)} />
         <Stat label="Rejected events" value={count(status?.rejected)} />
         <Stat label="Failures" value={count(status?.failures)} />
+        <Stat label="Deaths" value={count(status?.deaths)} note={status?.died_ms ? <When at={status.died_ms} /> : undefined} />
         <Stat label="Newest event on the charts" value={status?.newest_ms ? <When at={status.newest_ms} /> : "–"} />
       </dl>
     </section>
