@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from support.indexes import check_indexes
 from support.lives import lives_of, logged_of
 from support.redis_cluster import RunningCluster
 from support.streams import event_bytes
@@ -454,6 +455,12 @@ class Brokers(RuleBasedStateMachine):
     def outboxes_agree(self) -> None:
         if hasattr(self, "model"):
             assert self.dead(self.model) == self.dead(self.redis)
+
+    @invariant()
+    def indexes_hold(self) -> None:
+        if hasattr(self, "model"):
+            for name in SPECS:
+                self.run(check_indexes(self.lossy.execute_command, self.queue(name), shards=4))
 
     def teardown(self) -> None:
         if not hasattr(self, "model"):

@@ -43,6 +43,16 @@ class Groups:
         return results
 
 
+def skip(group: list[tuple[QueueRef, list[int]]], count: int) -> list[tuple[QueueRef, list[int]]]:
+    """The group without its first `count` items."""
+    left = []
+    for queue, places in group:
+        if count < len(places):
+            left.append((queue, places[count:] if count else places))
+        count = max(0, count - len(places))
+    return left
+
+
 def token_bytes(token: str) -> bytes:
     """A token as the scripts compare it. Text that is not a token becomes one that matches no lease."""
     try:

@@ -27,6 +27,7 @@
     weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;
                                                  upgraded: the last sequence number of an older program;
                                                  index: how far its messages are indexed;
+                                                 largest: no body in it is longer; absent: unknown;
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out

@@ -171,6 +171,8 @@ MAX_SHARE = 16
 """The messages of one call are shared among at most so many environments, or queues of one."""
 MAX_VISITS = 64
 """So many queues one dequeue looks at, at most."""
+MAX_REPLY_BYTES = 16 << 20
+"""About so many bytes one dequeue hands out, at most; at least one message."""
 VOID_GRANT = (1 << 32) - 1
 """Stands for a void operation where `close_gates` says how many messages may come."""
 DEATH_REASONS = tuple(DeathReason)
@@ -217,7 +219,7 @@ def lua_ask_ms() -> str:
 
 
 def lua_turns() -> str:
-    return f"local MAX_SHARE, MAX_VISITS = {MAX_SHARE}, {MAX_VISITS}\n"
+    return f"local MAX_SHARE, MAX_VISITS, MAX_REPLY_BYTES = {MAX_SHARE}, {MAX_VISITS}, {MAX_REPLY_BYTES}\n"
 
 
 def lua_void_grant() -> str:

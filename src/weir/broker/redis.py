@@ -61,6 +61,8 @@ _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
 _CALLS_STEP = 500
+_DUE_STEPS = 10
+"""So often a dequeue that does not wait goes on while work is left that time has made due."""
 
 
 class RedisBroker(RedisMessages):
@@ -265,7 +267,10 @@ class RedisBroker(RedisMessages):
         kind, ident, shard = self._place(source)
         arguments = (kind, ident, limit, lease_ms or 0, consumer.encode())
         if wait_ms == 0:
-            found, _ = await self._take(source, shard, arguments)
+            for _ in range(_DUE_STEPS):
+                found, next_ms = await self._take(source, shard, arguments)
+                if found or next_ms != 0:
+                    break
             return found
         return await self._wait(source, shard, arguments, give_up=time.monotonic() + wait_ms / 1_000)
 
@@ -351,11 +356,15 @@ class RedisBroker(RedisMessages):
         """Run one script per shard, all shards at the same time."""
 
         async def settle(shard: int, group: list[tuple[QueueRef, list[int]]]) -> list[Settlement]:
-            reply = await self._runner.change(verb, shard, *arguments(group))
-            replies.check(reply)
-            if len(reply) > 2 and self._activity is not None:
-                self._activity.count_retries(reply[2:])
-            return replies.settlements(reply[1])
+            settled: list[Settlement] = []
+            # A script that buries many bytes leaves the rest to the next.
+            while left := grouping.skip(group, len(settled)):
+                reply = await self._runner.change(verb, shard, *arguments(left))
+                replies.check(reply)
+                if len(reply) > 2 and self._activity is not None:
+                    self._activity.count_retries(reply[2:])
+                settled += replies.settlements(reply[1])
+            return settled
 
         shards = list(groups.shards.items())
         if len(shards) == 1:

@@ -28,7 +28,7 @@ from weir.broker.broker import (
     Source,
     Swept,
 )
-from weir.broker.layout import MAX_SHARE, MAX_VISITS
+from weir.broker.layout import MAX_REPLY_BYTES, MAX_SHARE, MAX_VISITS
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, NamedCall, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
@@ -216,18 +216,23 @@ class MemoryBroker(MemoryMessages):
     def _take(self, source: Source, *, consumer: str, limit: int, lease_ms: int | None) -> list[Delivery]:
         for model in self._models(source):
             self._tend(model)
-        token, now = new_id(), self._clock.now_ms()
+        token, now, room = new_id(), self._clock.now_ms(), MAX_REPLY_BYTES
 
         def serve(model: QueueModel, share: int) -> list[Delivery]:
+            nonlocal room
+            if room <= 0:
+                return []
             counts = MemoryCounts()
             deliveries = model.serve(
                 limit=min(share, self._environment_room(model.ref.scope)),
+                room=room,
                 now=now,
                 lease_ms=lease_ms,
                 consumer=consumer,
                 token=token,
                 counts=counts,
             )
+            room -= sum(len(delivery.payload) for delivery in deliveries)
             waits = tuple(delivery.wait_ms for delivery in deliveries)
             self._finish_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
             return deliveries

@@ -247,16 +247,30 @@ class QueueModel:
     # out
 
     def serve(
-        self, *, limit: int, now: int, lease_ms: int | None, consumer: str, token: str, counts: MemoryCounts
+        self,
+        *,
+        limit: int,
+        room: int,
+        now: int,
+        lease_ms: int | None,
+        consumer: str,
+        token: str,
+        counts: MemoryCounts,
     ) -> list[Delivery]:
-        """Hand out up to `limit` messages; messages that are too old expire instead."""
+        """Hand out up to `limit` messages, and no more than fit into `room` bytes, but one in any case.
+
+        Messages that are too old expire instead.
+        """
         if self.paused:
             return []
-        deliveries = []
+        deliveries: list[Delivery] = []
         for entry in self.heads()[: max(0, min(limit, self.room))]:
             if entry.expires_at_ms <= now:
                 self._expire(entry, now, counts)
                 continue
+            room -= len(entry.message.payload)
+            if deliveries and room < 0:
+                break
             until = now + (lease_ms or self.spec.delivery.lease_ms)
             entry.lease = Lease(token=token, consumer=consumer, from_ms=now, until_ms=until)
             entry.ready = False

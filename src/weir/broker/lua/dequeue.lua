@@ -42,7 +42,7 @@ else
     if q then tend(q, now, 100) else redis.call('ZREM', shard_key.timers, due) end
   end
 end
-local reply, handed = {'ok', -1, now, 0}, {count = 0}
+local reply, handed = {'ok', -1, now, 0}, {count = 0, bytes = 0, expired = 0, full = false}
 local function serve_one(q, share)
   return serve(q, now, share, lease_ms, token, consumer, reply, handed)
 end
@@ -55,14 +55,14 @@ if queue then
   -- The odometer alone would not show a consumer that still waits for the first message.
   if not queue.popped then redis.call('HSET', queue.key.base, 'popped', '1') end
 elseif kind == 'environment' then
-  serve_environment(ident, now, limit, visits, serve_one)
+  serve_environment(ident, now, limit, visits, handed, serve_one)
 else
   local got = 0
-  while got < limit and visits.left > 0 do
+  while got < limit and visits.left > 0 and not handed.full do
     local environment = redis.call('ZRANGE', shard_key.active, 0, 0)[1]
     if not environment then break end
     local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', shard_key.active), MAX_SHARE))
-    got = got + serve_environment(environment, now, share, visits, serve_one)
+    got = got + serve_environment(environment, now, share, visits, handed, serve_one)
     rotate(shard_key.active, environment)
     visits.left = visits.left - 1
     if redis.call('EXISTS', environment_keys(environment).active) == 0 then

@@ -16,6 +16,7 @@
 --- include "advance"
 --- include "readings"
 --- include "note_alarm"
+--- include "note_largest"
 --- include "set_alarm"
 --- include "note_touched"
 --- include "refresh"
@@ -37,15 +38,18 @@ if redis.call('EXISTS', q.key.gates) == 1 then return UNUSUAL end
 if q.max_depth > 0 and depth(q) + q.reserved >= q.max_depth then return UNUSUAL end
 
 advance(q, now)
+if q.depth_before + q.running_before == 0 then q.top_available, q.top_expires = 0, 0 end
 local expires = now + (q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age)
 local place = struct.pack(PLACE, q.sequence + 1, 0, now, now, expires, q.priority)
 if redis.call('HSETNX', q.key.bodies, id, body .. place .. readings(q)) == 0 then return UNUSUAL end
+note_largest(q, #body)
 local member = string.sub(place, 1, 8) .. id .. string.sub(place, 9)
 redis.call('ZADD', q.key.ready, (9 - q.priority) * BAND + now, member)
 if now >= q.top_available and expires >= q.top_expires then
   q.top_available, q.top_expires = now, expires
 else
   redis.call('ZADD', q.key.expiry, expires, member)
+  q.top_expires = math.max(q.top_expires, expires)
 end
 q.sequence, q.enqueued = q.sequence + 1, q.enqueued + 1
 note_alarm(q, expires)

@@ -13,7 +13,7 @@ local now = clock()
 allow_draining()
 local lapsed, expired, dead, orphans = 0, 0, 0, 0
 local visits = 0
-while left > 0 and visits < 200 do
+while left > 0 and visits < 200 and deaths.bytes < deaths.most_bytes do
   local ident = redis.call('ZRANGEBYSCORE', shard_key.timers, '-inf', now, 'LIMIT', 0, 1)[1]
   if not ident then break end
   visits = visits + 1

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from weir.broker.broker import Broker, CallAnswer
+from weir.broker.layout import MAX_REPLY_BYTES
 from weir.errors import BrokerUnavailable
 from weir.model.ids import NamedCall, new_id
-from weir.model.message import DeathReason, Enqueue, Failure
+from weir.model.message import DeathReason, Enqueue, Failure, NewMessage
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import Retention
@@ -30,6 +31,21 @@ class CapacityPromises(Promises):
         manual_clock.advance(1_250)
         (got,) = await self.take(broker, queue)
         assert got.wait_ms == 250
+
+    async def test_a_pop_hands_out_about_as_many_bytes_as_a_reply_may_have(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        queues = [queue, queue.scope.queue("another")]
+        for one in queues:
+            await broker.define(one, replace(PLAIN, name=one.queue))
+            for _ in range(12):
+                await broker.enqueue(one, [NewMessage(payload=bytes(1_000_000))])
+        counts = []
+        while found := await self.take(broker, queue.scope, limit=100):
+            counts.append(len(found))
+        assert sum(counts) == 24
+        assert max(counts) * 1_000_000 <= MAX_REPLY_BYTES + 1_000_000
+        assert len(counts) == 2
 
     async def test_messages_expire_by_ttl_and_by_age_into_the_dead_letters(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock

@@ -1,6 +1,7 @@
 --- include "keys"
 --- include "layout"
 --- include "note_alarm"
+--- include "note_largest"
 --- include "place"
 --- include "postpone"
 --- include "readings"
@@ -11,11 +12,13 @@
 -- others take the fast path: they go straight to the end of the queue, and their members share a tail.
 local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_at, counts)
   if #expiries == 0 then return end
+  if q.depth_before + q.running_before == 0 then q.top_available, q.top_expires = 0, 0 end
   local pack, start, sequence = struct.pack, readings(q), q.sequence
   local ready, aside, straight, postponed = {}, {}, 0, false
-  local tail, noted, score, tail_expires, tail_priority = nil, nil, nil, nil, nil
+  local tail, noted, score, tail_expires, tail_priority, largest = nil, nil, nil, nil, nil, 0
   for i, expires in ipairs(expiries) do
-    local priority, apart = priorities[i], timed[i]
+    local priority, apart, size = priorities[i], timed[i], #bodies[2 * i]
+    if size > largest then largest = size end
     if not apart then
       if expires ~= tail_expires or priority ~= tail_priority then
         tail_expires, tail_priority = expires, priority
@@ -35,6 +38,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
       else
         aside[#aside + 1] = expires
         aside[#aside + 1] = member
+        if expires > q.top_expires then q.top_expires = expires end
       end
     else
       local available = apart[1]
@@ -45,6 +49,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
   end
   q.sequence = sequence
   redis.call('HSET', q.key.bodies, unpack(bodies))
+  note_largest(q, largest)
   if straight < 2 * #expiries then
     for i, expires in ipairs(expiries) do
       local apart = timed[i]

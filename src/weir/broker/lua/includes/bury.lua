@@ -2,8 +2,9 @@
 --- include "death_reasons"
 --- include "dead_record"
 --- include "drop_bodies"
--- How many messages died in this call.
-local deaths = {count = 0}
+-- How many messages died in this call, and their bytes. A call that buried this much leaves the rest for the next: 250 bodies
+-- of 1 MiB held the server for 0.8 s.
+local deaths = {count = 0, bytes = 0, most_bytes = 8 * 1024 * 1024}
 -- Write a message to the unmoved dead of the shard, then remove what is left of it in the queue.
 -- `reason` is one of `DIED`; `body` is read if the caller does not give it.
 local function bury(q, now, id, attempts, enqueued, priority, reason, error, body)
@@ -15,5 +16,5 @@ local function bury(q, now, id, attempts, enqueued, priority, reason, error, bod
   redis.call('HSET', shard_key.dead, id, dead .. q.ident .. error .. body)
   redis.call('ZADD', shard_key.outbox, now, id)
   drop_bodies(q, {id})
-  deaths.count = deaths.count + 1
+  deaths.count, deaths.bytes = deaths.count + 1, deaths.bytes + #body
 end

@@ -1,6 +1,7 @@
 --- include "layout"
 --- include "tally"
 --- include "open_lease"
+--- include "let_go"
 --- include "end_lease"
 --- include "free_wait"
 --- include "note_wait"
@@ -10,19 +11,18 @@
 --- include "bury"
 --- include "note_attempt"
 --- include "end_life"
--- Return messages whose lease lapsed, or bury them after their last attempt. At most `bound`.
+-- Return messages whose lease lapsed, or bury them after their last attempt. At most `bound`, and fewer if many bytes die.
 local function lapse(q, now, counts, bound)
   local ids = redis.call('ZRANGEBYSCORE', q.key.deadlines, '-inf', now, 'LIMIT', 0, bound)
   if #ids == 0 then return 0 end
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
-  redis.call('ZREM', q.key.deadlines, unpack(ids))
-  redis.call('HDEL', q.key.leases, unpack(ids))
-  local places = {}
+  local places, done = {}, {}
   for i, id in ipairs(ids) do
+    if deaths.bytes >= deaths.most_bytes then break end
+    done[i] = id
     local deadline, _, consumer, member, handed_out, origin = open_lease(leases[i])
     local sequence, _, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
     local order_key = string.sub(member, rest)
-    q.running = q.running - 1
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
       end_life(q, now, {
@@ -44,6 +44,7 @@ local function lapse(q, now, counts, bound)
     end
   end
   if #places > 0 then redis.call('HSET', q.key.places, unpack(places)) end
-  tally(q, counts, 'lapsed', #ids)
-  return #ids
+  let_go(q, done)
+  tally(q, counts, 'lapsed', #done)
+  return #done
 end

@@ -9,7 +9,7 @@
 -- it back. Waiting messages are never counted: depth follows from the odometers and what is running.
 local function load_queue(ident)
   local keys = queue_keys(ident)
-  local stored = redis.call('HMGET', keys.base, 'c', 'state', 'paused', 'popped')
+  local stored = redis.call('HMGET', keys.base, 'c', 'state', 'paused', 'popped', 'largest')
   if not stored[1] then return nil end
   local q = {ident = ident, key = keys, paused = stored[3] == '1', version_0 = not stored[2]}
   q.version = q.version_0 and 0 or string.byte(stored[2]) - MARK
@@ -18,6 +18,7 @@ local function load_queue(ident)
   unpack_state(q, stored[2] or redis.call('HGET', keys.base, 's'))
   q.sequence_before = q.sequence
   q.history = q.version_0 and '' or string.sub(current_state(stored[2]), STATE_SIZE + 1)
+  q.largest = tonumber(stored[5])
   q.popped = stored[4] == '1' or q.dequeued > 0
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2
   -- Promises of older versions say nothing about the priority.

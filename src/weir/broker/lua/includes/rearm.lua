@@ -1,7 +1,9 @@
 --- include "keys"
 --- include "layout"
--- Set the queue's timer to exactly when time alone next changes it; the caller saves the queue.
-local function rearm(q)
+--- include "first_unlisted"
+-- Set the queue's timer to exactly when time alone next changes it; the caller saves the queue. If there is more to do now,
+-- the queue stands behind those that have waited for longer.
+local function rearm(q, now)
   local at
   local function consider(time)
     if time and (not at or tonumber(time) < at) then at = tonumber(time) end
@@ -9,14 +11,13 @@ local function rearm(q)
   for _, key in ipairs({q.key.delayed, q.key.deadlines, q.key.expiry, q.key.seen_until, q.key.revoked}) do
     consider(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   end
-  local from = 0
-  while from <= 9 * BAND do
-    local front = redis.call('ZRANGEBYSCORE', q.key.ready, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if not front[1] then break end
-    local _, _, _, _, _, expires = struct.unpack(MEMBER, front[1])
+  local member, score = first_unlisted(q, 0)
+  while member do
+    local _, _, _, _, _, expires = struct.unpack(MEMBER, member)
     consider(expires)
-    from = (math.floor(tonumber(front[2]) / BAND) + 1) * BAND
+    member, score = first_unlisted(q, (math.floor(tonumber(score) / BAND) + 1) * BAND)
   end
+  at = at and math.max(at, now)
   q.alarm, q.alarm_set = nil, at or 0
   if at then
     redis.call('ZADD', shard_key.timers, at, q.ident)

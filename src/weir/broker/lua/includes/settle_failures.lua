@@ -4,13 +4,16 @@
 --- include "advance"
 --- include "held"
 --- include "let_go"
+--- include "bury"
 --- include "finish"
 -- Settle failed messages: for each queue in the arguments from `at` its ident, the failures (FAILURE)
 -- and their errors (each after two bytes with its length). `step` settles one and answers its letter.
--- The message of an uncounted failure was not tried at all.
+-- The message of an uncounted failure was not tried at all. If many bytes die, the last failures stay as they are and get no
+-- letters: the caller brings them again.
 local function settle_failures(at, now, operation, step)
   local answers, stride = {}, struct.size(FAILURE)
   for group = at, #ARGV, 3 do
+    if deaths.bytes >= deaths.most_bytes then break end
     local q, items, errors = load_queue(ARGV[group]), ARGV[group + 1], ARGV[group + 2]
     if not q then
       answers[#answers + 1] = string.rep('l', #items / stride)
@@ -19,15 +22,13 @@ local function settle_failures(at, now, operation, step)
       local leases, ids = held(q, now, items, stride)
       local done, letters, counts, from = {}, {}, {}, 1
       for i, lease in ipairs(leases) do
-        if lease then done[#done + 1] = ids[i] end
-      end
-      let_go(q, done)
-      for i, lease in ipairs(leases) do
+        if deaths.bytes >= deaths.most_bytes then break end
         local size, start = struct.unpack('>I2', errors, from)
         local error = string.sub(errors, start, start + size - 1)
         from = start + size
         letters[i] = 'l'
         if lease then
+          done[#done + 1] = ids[i]
           local _, _, delay, chance, handler = struct.unpack(FAILURE, items, (i - 1) * stride + 1)
           local uncounted = delay >= UNCOUNTED
           if uncounted then delay = delay - UNCOUNTED end
@@ -35,6 +36,7 @@ local function settle_failures(at, now, operation, step)
           letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts, handler, uncounted)
         end
       end
+      let_go(q, done)
       if #done > 0 then finish(q, operation, counts, {}, now) end
       answers[#answers + 1] = table.concat(letters)
     end

@@ -20,7 +20,7 @@ local function tend(q, now, bound)
   used = used + gone
   used = used + forget_seen(q, now, bound - used)
   used = used + forget_revoked(q, now, bound - used)
-  rearm(q)
+  rearm(q, now)
   save_queue(q, now)
   return used, lapses, expiries
 end
