@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx2
 import pytest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from support.waiting import until
 from weir.api.app import create_app
+from weir.api.limits import Limits
 from weir.api.prometheus import MAX_QUEUES, queue_families
 from weir.api.services import ReadinessProbe, Services
 from weir.errors import BrokerUnavailable
@@ -126,3 +132,43 @@ def tenant_state(tenant: Tenant) -> QueueState:
         popped=False,
         odometers={},
     )
+
+
+async def test_all_who_ask_together_share_one_look_at_the_stores(services: Services, tenant: Tenant) -> None:
+    looks, go = 0, asyncio.Event()
+
+    async def slow() -> None:
+        nonlocal looks
+        looks += 1
+        await go.wait()
+
+    probed = replace(services, probes=(ReadinessProbe(name="slow", check=slow),))
+    async with make_client(create_app(probed), tenant.token) as client, asyncio.TaskGroup() as tasks:
+        asking = [tasks.create_task(client.get("/readyz")) for _ in range(20)]
+        await until(lambda: looks)
+        go.set()
+        assert {(await one).status_code for one in asking} == {200}
+    assert looks == 1
+
+
+async def test_a_scope_has_its_metrics_written_once_for_all_who_ask_and_not_for_others(
+    services: Services, tenant: Tenant, other: Tenant
+) -> None:
+    gathered = 0
+
+    async def families() -> AsyncIterator[Metric]:
+        nonlocal gathered
+        gathered += 1
+        yield GaugeMetricFamily("weir_gathered", "How often.", gathered)
+
+    kept = replace(services, metric_sources=(families,), limits=Limits(kept_scrape_s=60))
+    app = create_app(kept)
+    for side in (tenant, other):
+        await define(services, side.environment, "q")
+    async with make_client(app, tenant.token) as client, make_client(app, other.token) as stranger:
+        texts = [answer.text for answer in await asyncio.gather(*(client.get("/metrics") for _ in range(9)))]
+        foreign = (await stranger.get("/metrics")).text
+    assert gathered == 2
+    assert len(set(texts)) == 1
+    assert tenant.environment.organization in texts[0]
+    assert tenant.environment.organization not in foreign

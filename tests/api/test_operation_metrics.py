@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from weir.api.app import create_app
+from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.control.database import Database, PoolState
@@ -38,6 +39,7 @@ def services(services: Services, operations: OperationService) -> Services:
         pusher=AnsweringPusher(operations.front(), operations.tally),
         settler=operations.counted_settler(operations.settlements),
         operations=operations,
+        limits=Limits(kept_scrape_s=0),
         metric_sources=(operation_families(operations),),
         pools={"operations": lambda: PoolState(busy=2, max_size=6, waiting=3)},
     )

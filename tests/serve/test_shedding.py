@@ -11,9 +11,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from support.waiting import until
 from weir.admission.admission import Admission
 from weir.api.edge import Edge
 from weir.api.hot import HotRequest, HotRoute, HotRoutes
+from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.api.wire import Instruments, Reply
 from weir.control.principals import Principal, Role
@@ -243,6 +245,20 @@ async def test_two_pushes_in_one_piece_are_both_answered(port: int, pushes: Push
         head = f"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: {len(BODY)}\r\n\r\n".encode()
         one.writer.write(2 * (head + BODY))
         assert [(await one.answer())[0] for _ in range(2)] == [429, 429]
+
+
+async def test_a_long_row_of_pushes_in_one_piece_waits_for_its_turn_in_the_application(
+    port: int, pushes: Pushes
+) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        head = f"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: {len(BODY)}\r\n\r\n".encode()
+        one.writer.write(60 * (head + BODY))
+        refused = [(await one.answer())[0] for _ in range(Limits().max_pipelined)]
+        assert set(refused) == {429}
+        await until(lambda: pushes.begun)
+        pushes.go.set()
+        assert (await one.answer())[0] == 201
 
 
 ELSEWHERE = "weir-project: p\r\nweir-environment: e\r\n"

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from .wire import LIMITS, answer, closed, connected, head, serving
+from support.waiting import until
+
+from .wire import LARGE_ANSWER, LIMITS, Site, answer, closed, connected, head, serving
 
 
 @pytest.fixture
@@ -116,3 +118,31 @@ async def test_a_client_that_vanishes_leaves_nothing_behind(port: int) -> None:
     async with connected(port) as (reader, writer):
         writer.write(head(1) + b"x")
         assert await answer(reader) == (200, {"bytes": 1})
+
+
+async def test_an_answer_is_not_made_before_the_ones_ahead_of_it_are_read() -> None:
+    site = Site()
+    async with serving(LIMITS, site) as port, connected(port) as (reader, writer):
+        writer.write(3 * head(0, path="/page"))
+        await until(lambda: site.pages)
+        async with connected(port) as (other, other_writer):
+            for _ in range(20):
+                other_writer.write(head(0))
+                assert await answer(other) == (200, {"bytes": 0})
+        assert site.pages == 1
+        for _ in range(3):
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(len(LARGE_ANSWER))
+        assert site.pages == 3
+
+
+async def test_a_client_that_leaves_without_reading_is_asked_nothing_more() -> None:
+    site = Site()
+    async with serving(LIMITS, site) as port:
+        async with connected(port) as (_, writer):
+            writer.write(3 * head(0, path="/page"))
+            await until(lambda: site.pages)
+        async with connected(port) as (other, other_writer):
+            other_writer.write(head(0))
+            assert await answer(other) == (200, {"bytes": 0})
+        assert site.pages == 1

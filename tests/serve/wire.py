@@ -36,6 +36,8 @@ class Site:
         self.begun = asyncio.Event()
         self.left = asyncio.Event()
         self.sent_all = asyncio.Event()
+        self.pages = 0
+        """Large pages that were made."""
         self.headers: dict[str, str] = {}
         self.seen_as: tuple[str, str] = ("", "")
         """The address and the scheme of the client, as the application sees them."""
@@ -62,6 +64,10 @@ class Site:
         self.left.set()
         return Reply.json({})
 
+    async def page(self, _: HotRequest) -> Reply:
+        self.pages += 1
+        return Reply(body=LARGE_ANSWER)
+
     async def large(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(4):
@@ -81,7 +87,13 @@ async def serving(
     """The port of the application."""
     site = site or Site()
     services = Services(broker=None, authenticator=None, pusher=None, settler=None, limits=limits)  # type: ignore[arg-type]
-    endpoints = {"/size": site.size, "/refused": site.refused, "/held": site.held, "/watched": site.watched}
+    endpoints = {
+        "/size": site.size,
+        "/refused": site.refused,
+        "/held": site.held,
+        "/watched": site.watched,
+        "/page": site.page,
+    }
     routes = HotRoutes(tuple(HotRoute(path=path, endpoints={"POST": do}) for path, do in endpoints.items()))
     edge = Edge(services, hot=routes, control=site.large, instruments=Instruments())
     listener = bind("127.0.0.1", 0)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
+import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from weir.api.edge import REQUEST_ID, Edge, internal
 from weir.api.hot import HotRoute, HotRoutes
@@ -23,6 +24,8 @@ from weir.api.routes.table import HOT, ROUTERS, STREAMS
 from weir.api.services import Services
 from weir.api.wire import Instruments, status_of_loss
 from weir.errors import Malformed, WeirError
+from weir.model.fixed_answers import FixedAnswer, Once
+from weir.model.shared_results import SharedResults
 
 TITLE = "Weir"
 DESCRIPTION = "A message queue that you can see through."
@@ -61,7 +64,7 @@ def create_control(
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         exception_handlers={
             WeirError: _on_weir_error,
             RequestValidationError: _on_validation_error,
@@ -74,22 +77,31 @@ def create_control(
     app.state.live = LiveQueues(services)
     app.state.live_outcomes = LiveOutcomes(services)
     app.state.instruments = instruments or Instruments()
+    app.state.readiness = SharedResults[dict[str, str]]()
+    app.state.scrapes = SharedResults[bytes]()
     for router in (*ROUTERS, *routers):
         app.include_router(router)
-    described: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not described:
-            described.update(complete(FastAPI.openapi(app)))
-        return described
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.router.routes.append(_description_route(app))
     return app
+
+
+def _description_route(app: FastAPI) -> BaseRoute:
+    """`/openapi.json`. Its text takes half a second to write, so it is written once, in a thread."""
+    text = Once(lambda: FixedAnswer.of(orjson.dumps(_describe(app)), media_type="application/json"))
+
+    async def description(request: Request) -> Response:
+        return Response(*(await text.get()).answer(request.headers))
+
+    return Route("/openapi.json", description, methods=["GET"], include_in_schema=False)
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    return complete(app.openapi())
 
 
 def describe() -> dict[str, Any]:
     """The OpenAPI description; writing it needs no store."""
-    return create_control(cast(Services, None)).openapi()
+    return _describe(create_control(cast(Services, None)))
 
 
 async def decode_path(request: Request) -> None:

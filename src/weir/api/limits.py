@@ -36,6 +36,10 @@ class Limits:
     """A body must have arrived by then, trailers included."""
     send_timeout_s: float = 30.0
     """A client that takes nothing of an answer for this long is cut off."""
+    kept_readiness_s: float = 0.25
+    """For this long all who ask share what the readiness probes found."""
+    kept_scrape_s: float = 1.0
+    """For this long all who may see the same metrics share their text."""
     max_unfinished: int = 2_000
     """Requests that are still arriving."""
     max_unfinished_per_client: int = 250

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -42,32 +43,40 @@ _COUNTERS = {
 
 
 class MetricsSnapshot(Collector):
-    """Families that were gathered already, as the collector that an encoder takes."""
+    """The metrics of a process, as the collector that an encoder takes. It may be encoded in a thread."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
+    def __init__(
+        self, families: Iterable[Metric], *, registry: CollectorRegistry, states: list[QueueState]
+    ) -> None:
         self._families = list(families)
+        self._registry = registry
+        self._states = states
 
     def collect(self) -> Iterator[Metric]:
         yield from self._families
+        yield from self._registry.collect()
+        if self._states:
+            yield from queue_families(self._states)
 
 
-async def collect_families(
+async def collect_metrics(
     services: Services, instruments: Instruments, *, viewer: Principal | None
 ) -> MetricsSnapshot:
-    """All metric families that this viewer may see."""
-    families: list[Metric] = [build_info(), *instruments.registry.collect()]
+    """All metrics that this viewer may see."""
+    families: list[Metric] = [build_info()]
+    states: list[QueueState] = []
     for source in services.metric_sources:
         families.extend([family async for family in source()])
     families += pool_families({name: state() for name, state in services.pools.items()})
     if services.receiver is not None:
         families += [services.receiver.counts.family(), _webhooks_without_secret(services.receiver)]
     if viewer is not None:
-        families.extend(queue_families(await _states(services, viewer)))
+        states = await _states(services, viewer)
         if services.dead_letters is not None:
             families.extend(await dead_letter_families(services.dead_letters, viewer))
         if services.warehouse is not None and viewer.role is Role.OPERATOR:
             families.extend(await drift_families(services.warehouse.audits))
-    return MetricsSnapshot(families)
+    return MetricsSnapshot(families, registry=instruments.registry, states=states)
 
 
 def pool_families(pools: Mapping[str, PoolState]) -> list[Metric]:

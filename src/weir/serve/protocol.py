@@ -13,6 +13,7 @@ from typing import Any
 
 import httptools
 import orjson
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from weir.api.limits import Limits
@@ -274,7 +275,17 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, self._once_read(app, cycle) if self.flow.write_paused else app)
+
+    def _once_read(self, app: Any, cycle: RequestResponseCycle) -> Any:
+        """The application, called when the client has read earlier answers: unread ones are not made."""
+
+        async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+            await self.flow.drain()
+            if not cycle.disconnected:
+                await app(scope, receive, send)
+
+        return wait
 
     def send_400_response(self, msg: str) -> None:
         violation, self._violation = self._violation, None

@@ -18,6 +18,7 @@ from weir.serve.accept import Acceptor
 from weir.serve.forwarded import TrustedProxies
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.shedding import SheddingProtocol, shedder_of
+from weir.serve.stranger_turns import StrangerTurns
 from weir.serve.tls import CertificateFiles
 from weir.serve.unfinished import UnfinishedRequests
 
@@ -46,6 +47,7 @@ class HttpServer(uvicorn.Server):
         self._proxies = proxies
         self.unfinished = UnfinishedRequests(limits)
         self._shedder = shedder_of(config.app)
+        self._strangers = StrangerTurns()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
@@ -74,6 +76,7 @@ class HttpServer(uvicorn.Server):
             limits=self._limits,
             unfinished=self.unfinished,
             shedder=self._shedder,
+            strangers=self._strangers,
             proxies=self._proxies,
         )
 

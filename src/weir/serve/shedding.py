@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from weir.admission.kinds import OperationType
 from weir.api.edge import Edge
 from weir.api.problems import error_reply
@@ -22,6 +25,7 @@ from weir.exchange.service import OperationService
 from weir.model.holders import STRANGERS, Holder
 from weir.model.ids import new_id
 from weir.serve.protocol import LimitedProtocol
+from weir.serve.stranger_turns import StrangerTurns
 
 _SMALL = 1_048_576
 """A push with a larger body is not refused here, because this protocol would have to read the whole body."""
@@ -123,10 +127,15 @@ def shedder_of(app: object) -> LoadShedder | None:
 class SheddingProtocol(LimitedProtocol):
     """Asks the load shedder once the headers have arrived. It skips the body of a refused push."""
 
-    def __init__(self, *args: Any, shedder: LoadShedder | None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, shedder: LoadShedder | None, strangers: StrangerTurns, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._shedder = shedder
+        self._strangers = strangers
         self._refusal: bytes | None = None
+        self._refused = 0
+        """Pushes of one read that were refused."""
 
     @property
     def keeps_body(self) -> bool:
@@ -134,6 +143,7 @@ class SheddingProtocol(LimitedProtocol):
 
     def data_received(self, data: bytes) -> None:
         shedder = self._shedder
+        self._refused = 0
         if shedder is not None and shedder.shedding and self._refuse_unparsed(data, shedder):
             return
         super().data_received(data)
@@ -144,7 +154,7 @@ class SheddingProtocol(LimitedProtocol):
         While many pushes are refused, parsing would be most of the work. Pushes with unusual headers are
         parsed.
         """
-        if not self.idle or not data.startswith(_PUSH_LINE):
+        if not self.idle or self.flow.write_paused or not data.startswith(_PUSH_LINE):
             return False
         end = data.find(b"\r\n\r\n") + 2
         head = data[:end].lower()
@@ -173,6 +183,26 @@ class SheddingProtocol(LimitedProtocol):
             if self._refusal is not None:
                 return
         super().start_request()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, app if self._is_known(cycle.scope) else self._in_turn(app))
+
+    def _is_known(self, scope: Any) -> bool:
+        """Whether the sender's token was verified lately. Notes the sender, if that is still valid."""
+        if self._shedder is None or PRINCIPAL in scope:
+            return True
+        known = self._shedder.recall(scope["headers"])
+        if known is not None and known[1]:
+            scope[PRINCIPAL] = known[0]
+        return known is not None
+
+    def _in_turn(self, app: Any) -> Any:
+        """The application, called when it is this stranger's turn."""
+
+        async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._strangers.run(app(scope, receive, send))
+
+        return wait
 
     def _check(self, shedder: LoadShedder, route: str) -> bytes | None:
         """Admit the push, note that in its scope and return None; or return the refusal."""
@@ -205,6 +235,7 @@ class SheddingProtocol(LimitedProtocol):
 
     def _answer_refused(self, refusal: bytes) -> None:
         """Answer without the application; the connection then waits for the next request."""
+        self._refused += 1
         self.transport.write(refusal)
         self.server_state.total_requests += 1
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -212,8 +243,13 @@ class SheddingProtocol(LimitedProtocol):
         )
 
     def _may_shed(self) -> bool:
-        """Whether the connection is free, and the body is small and arrives without being asked for."""
+        """Whether the connection is free, and the body is small and arrives without being asked for.
+
+        A client that sent many pushes ahead, or does not read, waits for its turn in the application.
+        """
         if not self._is_free() or self.expect_100_continue:
+            return False
+        if self.flow.write_paused or self._refused >= self.limits.max_pipelined:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         return length.isdigit() and len(length) < 8 and int(length) <= _SMALL

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
 
 from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from starlette.responses import JSONResponse, Response
 
 from weir.api.auth import App, authenticate
-from weir.api.prometheus import collect_families
+from weir.api.prometheus import collect_metrics
 from weir.api.responses import problems
 from weir.api.schemas.health import Alive, Readiness
 from weir.api.services import ReadinessProbe, Services
+from weir.api.wire import Instruments
 from weir.control.principals import Principal, Role
+from weir.model.shared_results import SharedResults
 
 router = APIRouter(tags=["operation"])
 _PROBE_S = 2.0
+Encoder = Callable[[Collector], bytes]
 _SCRAPER = Principal(token_id="metrics", role=Role.OPERATOR, organization=None)
 """The principal of a request that sends the setting `metrics_token`."""
 
@@ -32,10 +37,10 @@ async def livez() -> Alive:
 @router.get(
     "/readyz", operation_id="readyz", responses={503: {"model": Readiness, "description": "Not ready."}}
 )
-async def readyz(services: App) -> Response:
+async def readyz(request: Request, services: App) -> Response:
     """Whether this process should get traffic, and what is wrong if not."""
-    results = await asyncio.gather(*(_check(probe) for probe in services.probes))
-    checks = {probe.name: text for probe, text in zip(services.probes, results, strict=True)}
+    shared: SharedResults[dict[str, str]] = request.app.state.readiness
+    checks = await shared.get(None, lambda: _checks(services), keep_s=services.limits.kept_readiness_s)
     failed = any(probe.essential and checks[probe.name] != "ok" for probe in services.probes)
     ready = not failed and not services.stopping.is_set()
     document = Readiness(ready=ready, checks=checks).model_dump()
@@ -51,10 +56,23 @@ async def readyz(services: App) -> Response:
 async def metrics(request: Request, services: App) -> Response:
     """Prometheus metrics. Without a credential: this process alone. With a token: its tenant's queues too.
     With the operator's token: everyone's."""
-    scope = await _viewer(request, services)
-    snapshot = await collect_families(services, request.app.state.instruments, viewer=scope)
-    encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encoder(snapshot), headers={"content-type": content_type})
+    state, viewer = request.app.state, await _viewer(request, services)
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    shared: SharedResults[bytes] = state.scrapes
+    key = (viewer and (viewer.role, viewer.holder), content_type)
+    text = await shared.get(
+        key,
+        lambda: _scrape(services, state.instruments, viewer=viewer, encode=encode),
+        keep_s=services.limits.kept_scrape_s,
+    )
+    return Response(text, headers={"content-type": content_type})
+
+
+async def _scrape(
+    services: Services, instruments: Instruments, *, viewer: Principal | None, encode: Encoder
+) -> bytes:
+    """The metrics that the viewer may see. Their text can be megabytes, so it is written in a thread."""
+    return await asyncio.to_thread(encode, await collect_metrics(services, instruments, viewer=viewer))
 
 
 async def _viewer(request: Request, services: Services) -> Principal | None:
@@ -69,6 +87,12 @@ async def _viewer(request: Request, services: Services) -> Principal | None:
 
 def _same(sent: str, expected: str) -> bool:
     return hmac.compare_digest(sent.encode(), expected.encode())
+
+
+async def _checks(services: Services) -> dict[str, str]:
+    """What each probe found, by its name."""
+    results = await asyncio.gather(*(_check(probe) for probe in services.probes))
+    return {probe.name: text for probe, text in zip(services.probes, results, strict=True)}
 
 
 async def _check(probe: ReadinessProbe) -> str:
