@@ -5,13 +5,14 @@
     │   ├── Malformed            400  it cannot even be read
     │   ├── TooLarge             413  it is over a stated limit
     │   ├── UnsupportedMedia     415  its type or encoding is not taken here
-    │   ├── KeyReused            422  an idempotency key came back with another payload
+    │   ├── KeyReused            422  an idempotency key or a call came back with another payload
     │   └── SpecInvalid          422  a spec does not check; carries positions
     ├── Unauthenticated          401  no credential, or one that does not hold
     ├── Forbidden                403  the credential does not reach this far
     ├── NotFound                 404  there is no such thing in the caller's scope
     ├── Conflict                 409  the state does not allow it now
     │   ├── LeaseLost            409  the lease lapsed or belongs to someone else
+    │   ├── CallStale            409  a named call came after a later one of its slot; name it anew
     │   └── InFlight             409  the first request with this key is still running
     ├── Overloaded               429  retry after the stated delay
     ├── Unavailable              503  a store is out of reach or out of room; retry
@@ -106,6 +107,11 @@ class Conflict(WeirError):
 class LeaseLost(Conflict):
     code = "lease_lost"
     title = "Lease lost"
+
+
+class CallStale(Conflict):
+    code = "call_stale"
+    title = "Call stale"
 
 
 class InFlight(Conflict):

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from redis import exceptions
 
 from weir.broker import keys
-from weir.broker.failures import translate
+from weir.broker.failures import ScriptFailed, is_store_failure, translate
 from weir.broker.replies import Word
+from weir.broker.runner import RedisConnection, connect
 from weir.broker.scripts import VERBS, ScriptError, resolve, script
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.operations.gates import is_unknown
 
 LUA = files("weir.broker") / "lua"
 NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=60)
@@ -115,3 +117,18 @@ def test_refusals_of_the_server_say_what_to_do(reply: str, words: str) -> None:
     assert isinstance(error, BrokerUnavailable)
     assert words in error.message
     assert error.retry_after_s == 1.0
+
+
+async def test_an_error_of_a_script_is_not_an_outage(redis_url: str) -> None:
+    """Redis answered, so nobody else's call has a reason to wait."""
+    client = connect(RedisConnection(url=redis_url))
+    try:
+        with pytest.raises(exceptions.ResponseError) as failed:
+            await client.execute_command("EVAL", "return redis.call('GET', {}) + 1", 0)
+    finally:
+        await client.aclose()
+    error = translate(failed.value)
+    assert isinstance(error, ScriptFailed)
+    assert (error.status, error.retryable) == (500, False)
+    assert is_store_failure(error)
+    assert not is_unknown(error)

@@ -122,6 +122,48 @@ def test_a_name_is_for_one_queue_and_belongs_to_its_token(place: Place) -> None:
         assert len(weir.pop(QUEUE, limit=10)) == 3
 
 
+def test_a_name_stands_for_its_messages(place: Place) -> None:
+    call = {"slot": "mine", "number": 5, "first_id": new_id()}
+    item, other = ({"queue": QUEUE, "payload": n} for n in (1, 2))
+    assert push(place, place.token, {"items": [item], "call": call}).status_code == 201
+    for changed in ([other], [item, other]):
+        refused = push(place, place.token, {"items": changed, "call": call})
+        assert (refused.status_code, refused.json()["code"]) == (422, "key_reused")
+    with Weir(place.api.url, token=place.token) as weir:
+        assert [message.json for message in weir.pop(QUEUE, limit=10)] == [1]
+
+
+def test_a_stale_name_is_refused_and_costs_nobody_else_anything(place: Place) -> None:
+    """Before, each such request made the process take Redis for lost, and its messages were queued."""
+    item = {"queue": QUEUE, "payload": 1}
+    calls = [{"slot": "mine", "number": number, "first_id": new_id()} for number in (2, 1)]
+    assert push(place, place.token, {"items": [item], "call": calls[0]}).status_code == 201
+    for _ in range(30):
+        stale = push(place, place.token, {"items": [item], "call": calls[1]})
+        assert (stale.status_code, stale.json()["code"], stale.json()["retryable"]) == (
+            409,
+            "call_stale",
+            False,
+        )
+        neighbour = push(place, make_token(place.api, place.environment)["token"], {"items": [item]})
+        assert neighbour.status_code == 201
+    with Weir(place.api.url, token=place.token) as weir:
+        assert len(weir.pop(QUEUE, limit=100)) == 31
+
+
+def test_the_call_of_an_item_belongs_to_its_token_too(place: Place) -> None:
+    """Who knows another token's id and slot could make its calls void, and stale."""
+    owner, stranger = (make_token(place.api, place.environment) for _ in range(2))
+    item = {"queue": QUEUE, "payload": 1}
+    for slot in ("mine", f"{owner['id']}/mine"):
+        call = {"slot": slot, "number": 7, "place": 0, "message_id": new_id()}
+        push(place, stranger["token"], {"items": [{**item, "call": call}]})
+    named = {"items": [item], "call": {"slot": "mine", "number": 7, "first_id": new_id()}}
+    answers = [push(place, owner["token"], named) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json() == answers[1].json()
+
+
 @pytest.mark.parametrize("last_digits", ["000000000000", "fffffffffffe"])
 def test_the_ids_of_a_named_list_follow_each_other(place: Place, last_digits: str) -> None:
     first = UUID(f"0190a0e0-0000-7000-8000-{last_digits}")

@@ -334,6 +334,7 @@ class Broker(Protocol):
         """What the call did with each of its messages.
 
         Empty if the call never arrived. Its slot then remembers it as void, so that it never takes effect.
+        CallStale if the slot remembers a later call, and KeyReused if it knows this one with other messages.
         """
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:

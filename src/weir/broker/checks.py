@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound, TooLarge
+from weir.errors import (
+    BrokerUnavailable,
+    CallStale,
+    Conflict,
+    InvalidInput,
+    KeyReused,
+    NotFound,
+    TooLarge,
+)
 from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
@@ -141,5 +149,16 @@ def queue_in_use(queue: str, messages: int) -> Conflict:
 
 
 def call_given_up() -> BrokerUnavailable:
-    """The refusal of a call that arrives behind a later call of the same slot."""
-    return BrokerUnavailable("the call was given up by its caller; it changes nothing")
+    """The refusal of a call without a name, which arrives behind a later call of its reply slot."""
+    text = "the call was given up by its caller; it changes nothing"
+    return BrokerUnavailable(text, refused=True)
+
+
+def call_stale() -> CallStale:
+    """The refusal of a named call that arrives behind a later call of its slot."""
+    return CallStale("its slot has made a later `call`, so this one changes nothing; take the next number")
+
+
+def call_reused() -> KeyReused:
+    """The refusal of a named call that is known with other messages."""
+    return KeyReused("this `call` was made with other messages; take the next number")

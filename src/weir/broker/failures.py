@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from redis import exceptions
 
-from weir.errors import BrokerUnavailable, Misconfigured, WeirError
+from weir.errors import BrokerUnavailable, Misconfigured, Unavailable, WeirError
 from weir.redis_client import DRIVER_ERRORS
 
 RETRY_AFTER_S = 1.0
@@ -51,6 +51,21 @@ _REFUSING = ("OOM", "MISCONF", "NEWER")
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
+_IN_SCRIPT = "user_script"
+"""Every server says this of an error of a script's own."""
+
+
+class ScriptFailed(WeirError):
+    """A script ended in an error of its own. Redis answered, so only this call failed: a mistake in Weir."""
+
+    title = "Script failed"
+
+
+def is_store_failure(error: WeirError) -> bool:
+    """Whether Redis failed; a refusal, such as NotFound, is an answer."""
+    return isinstance(error, Unavailable | ScriptFailed)
+
+
 def is_passing(error: Exception) -> bool:
     """Whether the call may be sent again right away."""
     return isinstance(error, PASSING) and not isinstance(error, _REFUSED)
@@ -64,6 +79,8 @@ def translate(error: Exception) -> WeirError:
     # An error inside a script is quoted in the middle of a longer text.
     found = _ANY_WORD.search(str(error))
     word = "OOM" if isinstance(error, exceptions.OutOfMemoryError) else found[0] if found else ""
+    if not word and _IN_SCRIPT in str(error):
+        return ScriptFailed(f"a script of Weir failed in Redis: {error}; please report it")
     reason = _WORDS.get(word, f"Redis did not do it: {type(error).__name__}: {error}")
     refused = {"refused": True} if word in _REFUSING else {}
     return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S, **refused)

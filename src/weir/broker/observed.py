@@ -29,7 +29,8 @@ from weir.broker.broker import (
     Source,
     Swept,
 )
-from weir.errors import Unavailable, WeirError
+from weir.broker.failures import is_store_failure
+from weir.errors import WeirError
 from weir.model.ids import MessageId, NamedCall
 from weir.model.inspection import (
     EVERY_MESSAGE,
@@ -419,5 +420,5 @@ def _is_failure(verb: str, error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return verb in _WITH_DEADLINES
     if isinstance(error, WeirError):
-        return isinstance(error, Unavailable)
+        return is_store_failure(error)
     return isinstance(error, Exception)

@@ -165,8 +165,9 @@ class RedisBroker(RedisMessages):
 
     async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         shard = self._shard_of_queue(queue)
-        reply = await self._runner.run("settle_call", shard, call.slot.encode(), call.id.encode())
-        return replies.call_answers(reply)
+        slot, number = call.slot.encode(), call.id.encode()
+        reply = await self._runner.run("settle_call", shard, slot, number, call.digest)
+        return replies.call_answers(replies.check(reply))
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
         checks.check_shard(shard, shards=self._shards)
@@ -235,13 +236,15 @@ class RedisBroker(RedisMessages):
         # Redis recognizes a repeated named call by its name, so it needs no reply slot.
         ident, shard = keys.queue_ident(queue), self._shard_of_queue(queue)
         slot, number = call.slot.encode(), call.id.encode()
-        if len(packed) == 2 and len(packed[0]) == layout.ID_SIZE and not self._is_unusual(ident):
+        plain = len(packed) == 2 and len(packed[0]) == layout.ID_SIZE and not call.digest
+        if plain and not self._is_unusual(ident):
             reply = await self._runner.run("enqueue_one", shard, ident, slot, number, *packed)
             if reply[0] != _UNUSUAL:
                 answer: bytes = replies.check(reply)[1]
                 return answer
             self._note_unusual(ident)
-        reply = await self._runner.run("enqueue", shard, ident, _NAMED_CALL, slot, number, *packed)
+        named = (_NAMED_CALL, slot, number, call.digest)
+        reply = await self._runner.run("enqueue", shard, ident, *named, *packed)
         whole: bytes = replies.check(reply, queue=queue.queue)[1]
         return whole
 
@@ -460,13 +463,13 @@ def _gate_names(gates: Sequence[Gated]) -> list[bytes]:
     return [part.encode() for gate in gates for part in (gate.key or "", gate.operation)]
 
 
-_OBEY_GATES = (EntryMode.OBEY_GATES.encode(), b"", b"")
-_PASS_GATES = (EntryMode.PASS_GATES.encode(), b"", b"")
-_FOR_OPERATIONS = (EntryMode.FOR_OPERATIONS.encode(), b"", b"")
+_OBEY_GATES = (EntryMode.OBEY_GATES.encode(), b"", b"", b"")
+_PASS_GATES = (EntryMode.PASS_GATES.encode(), b"", b"", b"")
+_FOR_OPERATIONS = (EntryMode.FOR_OPERATIONS.encode(), b"", b"", b"")
 _NAMED_CALL = EntryMode.NAMED_CALL.encode()
 
 
-def _name_entry(entry: Entry) -> tuple[bytes, bytes, bytes]:
+def _name_entry(entry: Entry) -> tuple[bytes, bytes, bytes, bytes]:
     """The mode of an enqueue call without a name, as the script reads it."""
     if isinstance(entry, ForOperations):
         return _FOR_OPERATIONS

@@ -29,6 +29,8 @@ class Word(StrEnum):
     OK = "ok"
     UNKNOWN = "unknown"
     STALE = "stale"
+    LATE = "late"
+    OTHER = "other"
     ORDERING = "ordering"
     BUSY = "busy"
     NEWER = "newer"
@@ -64,6 +66,10 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
             f"Redis holds `{reply[1].decode()}` of version {int(reply[2])}, which this program cannot read; "
             "start a newer Weir"
         )
+    if word == Word.LATE:
+        raise checks.call_stale()
+    if word == Word.OTHER:
+        raise checks.call_reused()
     raise checks.call_given_up()
 
 

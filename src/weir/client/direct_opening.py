@@ -59,7 +59,7 @@ class OpenedRedis:
     def __init__(self, options: DirectOptions, broker: RedisBroker) -> None:
         self.options = options
         self.broker = broker
-        self.calls = CallSlots()
+        self.calls = CallSlots(owner=options.token_id)
         self.shard = shard_of(options.environment, shards=options.shards)
         self.queue = lru_cache(maxsize=4_096)(options.environment.queue)
         self.is_right = False

@@ -47,7 +47,7 @@ class Undecided:
     """Redis neither took nor refused a message, or nobody knows whether it did: the API decides."""
 
     call: NamedCall | None = None
-    """The call of unknown outcome that carried the message."""
+    """The call of unknown outcome that carried the message, in a slot as this client's token names it."""
     place: int = 0
     """The index of the message in that call."""
 
@@ -177,7 +177,8 @@ async def _send(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel])
         if is_unknown(error):
             # The slot is not used again: the call may still take effect.
             opened.note_away()
-            return [Undecided(call=call, place=place) for place in range(len(parcels))]
+            unknown = opened.calls.within_owner(call)
+            return [Undecided(call=unknown, place=place) for place in range(len(parcels))]
         opened.calls.give_back(call)
         if is_passing(error):
             opened.note_away()

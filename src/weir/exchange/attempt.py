@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weir.broker.broker import Broker, CallAnswer, GateRule
-from weir.errors import BrokerUnavailable, InvalidInput, KeyReused, Unavailable, WeirError
+from weir.errors import BrokerUnavailable, CallStale, InvalidInput, KeyReused, Unavailable, WeirError
 from weir.exchange.seam import (
     PushAnswer,
     Pushed,
@@ -119,7 +119,8 @@ class DirectAttempt(DirectPusher):
             if is_unknown(error):
                 self._reach.lose(shard)
                 return [_unknown(error, call, place) for place in range(len(messages))]
-            self._end(call, named)
+            if not isinstance(error, CallStale):
+                self._end(call, named)
             return [Refused(error=error)] * len(messages)
         self._end(call, named)
         return [_GATED if one.outcome is Enqueue.GATED else push_answer(queue, one) for one in enqueued]
@@ -176,7 +177,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
 async def ask_call(
     broker: Broker, queue: QueueRef, call: NamedCall, *, timeout_s: float = BROKER_ANSWER_S
 ) -> list[CallAnswer] | WeirError:
-    """Ask what a call did; from now on it does nothing. An error if the broker does not answer."""
+    """Ask what a call did; from now on it does nothing. The error if the broker does not tell."""
     try:
         async with asyncio.timeout(timeout_s):
             return await broker.settle_call(queue, call)

@@ -18,7 +18,7 @@ from weir.model.durations import DAY_MS
 from weir.model.ids import NamedCall
 from weir.model.message import NewMessage
 from weir.model.names import QueueRef
-from weir.operations.gates import Reach
+from weir.operations.gates import Reach, is_unknown
 from weir.operations.model import NewOperation, Reason, Ticket, partition_of, queue_full
 from weir.operations.payload import Push, encode_push
 
@@ -44,6 +44,8 @@ class Intake:
         if (call := items[0].named) is not None:
             # Its producer may have tried before, and got no answer.
             told = await ask_call(self._broker, items[0].queue, call)
+            if isinstance(told, WeirError) and not is_unknown(told):
+                return [Refused(error=told)] * len(items)
             if isinstance(told, WeirError):
                 reason = Reason.BROKER_UNAVAILABLE
                 held: list[PushAnswer] = [

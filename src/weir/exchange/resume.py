@@ -17,10 +17,10 @@ from weir.broker.broker import Broker
 from weir.errors import WeirError
 from weir.exchange.attempt import Answers, Held, ask_call, done_answers
 from weir.exchange.intake import Intake
-from weir.exchange.seam import PushAnswer, Pusher, PushItem
+from weir.exchange.seam import PushAnswer, Pusher, PushItem, Refused
 from weir.model.ids import NamedCall
 from weir.model.names import QueueRef
-from weir.operations.gates import BROKER_ANSWER_S
+from weir.operations.gates import BROKER_ANSWER_S, is_unknown
 from weir.operations.model import Reason
 
 
@@ -54,6 +54,8 @@ class ResumingPusher:
     async def _resume(self, queue: QueueRef, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
         """Answers for the messages that need nothing more."""
         told = await ask_call(self._broker, queue, call, timeout_s=self._timeout_s)
+        if isinstance(told, WeirError) and not is_unknown(told):
+            return {at: Refused(error=told) for at, _ in items}
         if isinstance(told, WeirError):
             return await self._keep(told, call, items)
         return done_answers(told, ((at, item, _place_in_call(item)) for at, item in items))

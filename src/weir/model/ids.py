@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 from uuid import UUID
 
@@ -80,12 +80,22 @@ class NamedCall:
 
     If the slot remembers this very id, the call changes nothing and gets the same answer as the first time.
     A call that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives
-    behind its successor is known to be late, and changes nothing. (Ids that older programs stored are not
-    numbers.)
+    behind its successor is known to be late, and changes nothing: CallStale. (Ids that older programs stored
+    are not numbers.)
+
+    A name stands for its messages: KeyReused if the slot remembers this id with another `digest`, where both
+    are told, or with another number of messages.
     """
 
     slot: str
     id: str
+    digest: bytes = b""
+    """16 bytes that stand for the messages; empty if the caller never uses a name again."""
+
+
+def owned_slot(owner: str, slot: str) -> str:
+    """The slot as Redis knows it. Owners, which are tokens, have slots of their own, whatever their names."""
+    return f"{owner}/{slot}"
 
 
 class CallSlots:
@@ -96,11 +106,13 @@ class CallSlots:
     The calls of a slot are numbered, because the bytes of a call may be sent twice and arrive behind a later
     call. A slot whose call had an unknown outcome is never given back: the call may still take effect.
 
-    Threads may share it. A process that was forked names its calls anew, because its parent goes on.
+    Threads may share it. A process that was forked names its calls anew, because its parent goes on. With an
+    `owner`, the slots are the owner's, as the API has them.
     """
 
-    def __init__(self, process: str | None = None) -> None:
+    def __init__(self, process: str | None = None, *, owner: str | None = None) -> None:
         self._process = process or new_id()
+        self._owner = owner
         self._pid = os.getpid()
         # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
         self._free: list[NamedCall] = []
@@ -114,8 +126,14 @@ class CallSlots:
         try:
             last = self._free.pop()
         except IndexError:
-            return NamedCall(slot=f"{self._process}/{next(self._numbers)}", id="1")
+            slot = f"{self._process}/{next(self._numbers)}"
+            return NamedCall(slot=slot if self._owner is None else owned_slot(self._owner, slot), id="1")
         return NamedCall(slot=last.slot, id=str(int(last.id) + 1))
+
+    def within_owner(self, call: NamedCall) -> NamedCall:
+        """The call as the owner names it."""
+        prefix = "" if self._owner is None else owned_slot(self._owner, "")
+        return replace(call, slot=call.slot.removeprefix(prefix))
 
     def give_back(self, call: NamedCall) -> None:
         """Free the slot of a call whose outcome is known."""

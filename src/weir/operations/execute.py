@@ -12,7 +12,8 @@ import msgspec
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, CallAnswer, ForOperations
-from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
+from weir.errors import BrokerUnavailable, CallStale, InvalidInput, Unavailable, WeirError
+from weir.model.ids import NamedCall
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
@@ -106,13 +107,22 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
     push = decode_push(operation.payload)
     done: dict[int, CallAnswer] = {}
     if push.call is not None:
-        told = await broker.settle_call(operation.queue, push.call)
+        told = await _ask_call(broker, operation.queue, push.call)
         # A client in direct mode says where its message stood, and may be wrong.
         known = [(at, place) for at, place in enumerate(push.places) if place < len(told)]
         done = {at: told[place] for at, place in known if told[place].is_done}
     left = (message for at, message in enumerate(push.messages) if at not in done)
     messages = tuple(_waited(message, operation.age_ms) for message in left)
     return _Ready(claimed=operation, messages=messages, push=push, done=done)
+
+
+async def _ask_call(broker: Broker, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
+    """What the earlier attempt did. If its slot made a later call since, nobody can tell, and all is put in:
+    what was accepted may come twice, under one id, and is not left out."""
+    try:
+        return await broker.settle_call(queue, call)
+    except CallStale:
+        return []
 
 
 def _waited(message: NewMessage, age_ms: int) -> NewMessage:

@@ -48,7 +48,10 @@ class Reach:
 
 
 def is_unknown(error: WeirError) -> bool:
-    """Whether the outcome of a failed broker call is unknown; a call that the broker refused did nothing."""
+    """Whether the outcome of a failed broker call is unknown, because the broker did not answer it.
+
+    Only this makes a shard count as out of reach. A call that the broker refused did nothing.
+    """
     return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
 
 
@@ -87,8 +90,8 @@ class Gates:
         for (queue, _), group in _by_place(operations).items():
             try:
                 await self._broker.open_gates(queue, _gated(group))
-            except BrokerUnavailable:
-                self._reach.lose(group[0].shard)
+            except BrokerUnavailable as error:
+                self._note(group[0].shard, error)
 
     async def void(self, operations: Sequence[NewOperation]) -> dict[OperationId, bool | WeirError]:
         """Make operations void. True: the operation never runs. False: it runs. An error: nobody knows."""
@@ -101,10 +104,8 @@ class Gates:
             async with asyncio.timeout(self._timeout_s):
                 void = await self._broker.void_gates(queue, _gated(group))
         except (WeirError, TimeoutError) as error:
-            self._reach.lose(group[0].shard)
-            reason = (
-                error if isinstance(error, WeirError) else BrokerUnavailable("the broker does not answer")
-            )
+            reason = error if isinstance(error, WeirError) else no_answer()
+            self._note(group[0].shard, reason)
             return {operation.id: reason for operation in group}
         return {operation.id: one for operation, one in zip(group, void, strict=True)}
 
@@ -136,8 +137,13 @@ class Gates:
             # The broker refused, so the caller gets the error, unless the push may have taken effect before.
             if not is_unknown(error) and not must:
                 raise
-            self._reach.lose(shard)
+            self._note(shard, error)
             return None
+
+    def _note(self, shard: int, error: WeirError) -> None:
+        """Lose a shard that did not answer. One that refused a call has answered."""
+        if is_unknown(error):
+            self._reach.lose(shard)
 
 
 def _by_place(operations: Sequence[NewOperation]) -> dict[tuple[QueueRef, bool], list[NewOperation]]:

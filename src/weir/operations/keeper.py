@@ -30,7 +30,7 @@ from weir.control.database import Database, Row, execute, fetch
 from weir.control.scopes import queue_of_row
 from weir.errors import BrokerUnavailable, WeirError
 from weir.model.names import QueueRef
-from weir.operations.gates import Reach
+from weir.operations.gates import Reach, is_unknown
 from weir.operations.model import ALLOWANCE_MS
 from weir.operations.queue import QUERIES
 
@@ -157,7 +157,11 @@ class Keeper:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return shard, await ask(shard)
-            except (WeirError, TimeoutError):
+            except WeirError as error:
+                if is_unknown(error):
+                    self._reach.lose(shard)
+                return None
+            except TimeoutError:
                 self._reach.lose(shard)
                 return None
 

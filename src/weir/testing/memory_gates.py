@@ -29,6 +29,7 @@ class _Remembered:
     """The last call of a slot."""
 
     id: str
+    digest: bytes
     answers: list[CallAnswer]
     """Empty for a void call."""
     at_ms: int
@@ -112,8 +113,10 @@ class MemoryGates:
             return None
         if known.id != call.id:
             if _is_earlier(call, known.id):
-                raise checks.call_given_up()
+                raise checks.call_stale()
             return None
+        if _is_other(call, known) or (known.answers and len(known.answers) != len(messages)):
+            raise checks.call_reused()
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
         return [
             Enqueued(outcome=answer.outcome, message_id=answer.original_id or message.id)
@@ -127,14 +130,19 @@ class MemoryGates:
             )
             for one in answers
         ]
-        self._calls[shard, call.slot] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
+        self._calls[shard, call.slot] = _Remembered(
+            id=call.id, digest=call.digest, answers=noted, at_ms=now_ms
+        )
 
     def settle(self, shard: int, call: NamedCall, *, now_ms: int) -> list[CallAnswer]:
         known = self._calls.get((shard, call.slot))
         if known is not None and known.id == call.id:
+            if _is_other(call, known):
+                raise checks.call_reused()
             return known.answers
-        if known is None or not _is_earlier(call, known.id):
-            self.remember(shard, call, [], now_ms=now_ms)
+        if known is not None and _is_earlier(call, known.id):
+            raise checks.call_stale()
+        self.remember(shard, call, [], now_ms=now_ms)
         return []
 
     def idle_calls(self, shard: int, *, before_ms: int) -> list[str]:
@@ -177,6 +185,11 @@ class MemoryGates:
                 else:
                     held[operation].put = seen[operation]
         return answers
+
+
+def _is_other(call: NamedCall, known: _Remembered) -> bool:
+    """Whether a call is known with other messages, as far as both tell a digest."""
+    return bool(call.digest and known.digest) and call.digest != known.digest
 
 
 def _is_earlier(call: NamedCall, remembered: str) -> bool:

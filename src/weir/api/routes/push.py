@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from weir.broker.layout import id_text
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
-from weir.model.ids import MessageId, NamedCall, check_id
+from weir.model.ids import MessageId, NamedCall, check_id, owned_slot
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage, check_depth, may_be_deep, parse_json
 from weir.model.problem_documents import problem
@@ -48,7 +49,7 @@ async def push(call: HotRequest) -> Reply:
     body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
-    naming = _naming(access, fields)
+    naming = _naming(access, fields, body)
     fields.refuse_rest()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
     named = None if naming is None else naming.call
@@ -113,7 +114,7 @@ class _Naming:
         return [MessageId(f"{front}{number:012x}") for number in range(last, last + count)]
 
 
-def _naming(access: Access, fields: Fields) -> _Naming | None:
+def _naming(access: Access, fields: Fields, body: bytes) -> _Naming | None:
     if (document := fields.take("call")) is None:
         return None
     named = Fields(document, "#/call")
@@ -125,8 +126,15 @@ def _naming(access: Access, fields: Fields) -> _Naming | None:
     if first_id >= _LAST_ID - MAX_BATCH:
         raise named.wrong("first_id", "leaves no room for the ids behind it")
     named.refuse_rest()
-    # The token's id keeps slots of different tokens apart, even if clients give them the same name.
-    return _Naming(NamedCall(slot=f"{access.principal.token_id}/{slot}", id=str(number)), first_id)
+    slot = owned_slot(access.principal.token_id, slot)
+    return _Naming(NamedCall(slot=slot, id=str(number), digest=_digest(access, body)), first_id)
+
+
+def _digest(access: Access, body: bytes) -> bytes:
+    """Stands for a request: its body, and the environment that its items are for."""
+    digest = hashlib.blake2b(body, digest_size=16)
+    digest.update(repr(access.environment).encode())
+    return digest.digest()
 
 
 def _plain_item(
@@ -184,7 +192,7 @@ def _item(
     message = _message(fields, payload, headers)
     resumes = None
     if (call := fields.take("call")) is not None:
-        resumed_id, resumes = _resumed_call(Fields(call, f"{fields.pointer}/call"))
+        resumed_id, resumes = _resumed_call(access, Fields(call, f"{fields.pointer}/call"))
         message = replace(message, id=resumed_id)
     fields.refuse_rest()
     if message_id is not None:
@@ -194,7 +202,7 @@ def _item(
     return PushItem(queue=queue, message=message, resumes=resumes)
 
 
-def _resumed_call(fields: Fields) -> tuple[MessageId, ResumedCall]:
+def _resumed_call(access: Access, fields: Fields) -> tuple[MessageId, ResumedCall]:
     """The id of a message, and the call in which a client in direct mode sent it and got no answer."""
     slot = fields.required_text("slot", max_bytes=MAX_SLOT_BYTES)
     number = fields.number("number", least=1, most=MAX_COUNT)
@@ -203,7 +211,8 @@ def _resumed_call(fields: Fields) -> tuple[MessageId, ResumedCall]:
     if number is None or place is None:
         raise fields.wrong("number" if number is None else "place", "is missing")
     fields.refuse_rest()
-    return MessageId(message_id), ResumedCall(call=NamedCall(slot=slot, id=str(number)), place=place)
+    call = NamedCall(slot=owned_slot(access.principal.token_id, slot), id=str(number))
+    return MessageId(message_id), ResumedCall(call=call, place=place)
 
 
 def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMessage:

@@ -28,7 +28,12 @@ Id = Annotated[str, Field(examples=[EXAMPLE_ID])]
 class ResumedCallBody(Schema):
     """A call of unknown outcome. The server looks for its outcome first, so that its message enters once."""
 
-    slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
+    slot: str = Field(
+        min_length=1,
+        max_length=MAX_SLOT_BYTES,
+        description="The slot as its token names it; each token has slots of its own.",
+        examples=[f"{EXAMPLE_ID}/1"],
+    )
     number: int = Field(ge=1, le=MAX_COUNT)
     place: int = Field(ge=0, lt=MAX_BATCH, description="Where the message stood in the call.")
     message_id: Id
@@ -64,14 +69,20 @@ class PushItemBody(Schema):
 
 
 class NamedCallBody(Schema):
-    """A name for the whole request. Sent again under the same name, the request has no second effect."""
+    """A name for the whole request. Sent again under the same name, the request has no second effect.
 
-    slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
-    number: int = Field(ge=1, le=MAX_COUNT, description="The number of the request in its slot; it grows.")
-    first_id: Id = Field(
-        description="The id of the first message; the others follow it. A repeated request must have the "
-        "same one, or its answers name messages that do not exist."
+    A name stands for the bytes of its request: another request under it is 422 `key_reused`. A request that
+    comes after a later one of its slot is 409 `call_stale`. Both change nothing; take the next number.
+    """
+
+    slot: str = Field(
+        min_length=1,
+        max_length=MAX_SLOT_BYTES,
+        description="Each token has slots of its own.",
+        examples=[f"{EXAMPLE_ID}/1"],
     )
+    number: int = Field(ge=1, le=MAX_COUNT, description="The number of the request in its slot; it grows.")
+    first_id: Id = Field(description="The id of the first message; the others follow it.")
 
 
 class PushBody(Schema):

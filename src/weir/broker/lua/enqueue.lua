@@ -1,10 +1,10 @@
 -- enqueue: put messages in; each is accepted, known already, refused or gated. Its first write is HSET,
 -- which a server that is out of memory refuses, so it changes everything or nothing.
--- ARGV  7 ident, 8 mode of entry (see `gate_watch`), 9 slot and 10 id of a named call,
---       11… for each message what the script reads (the id alone, or ARRIVAL, then key, idempotency key and
+-- ARGV  7 ident, 8 mode of entry (see `gate_watch`), 9 slot and 10 id of a named call, 11 the digest of its messages ('' if it is
+--       not told), 12… for each message what the script reads (the id alone, or ARRIVAL, then key, idempotency key and
 --       digest), the body, and its operation if it is put in for one
 -- Reply {'ok', one letter per message (see `entry`), then the 16-byte ids of the first messages of all DUPLICATE and
---       KEY_REUSED, in order} | {'unknown'} | {'stale'}
+--       KEY_REUSED, in order} | {'unknown'} | {'stale'} | {'late'} | {'other'} (see `named_call`)
 --- include "call"
 --- include "clock"
 --- include "keys"
@@ -22,8 +22,8 @@
 --- include "admit"
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
-local slot, call_id = ARGV[FIRST_ARGUMENT + 2], ARGV[FIRST_ARGUMENT + 3]
-local first, stride = FIRST_ARGUMENT + 4, mode == FOR_OPERATIONS and 3 or 2
+local slot, call_id, content = ARGV[FIRST_ARGUMENT + 2], ARGV[FIRST_ARGUMENT + 3], ARGV[FIRST_ARGUMENT + 4]
+local first, stride = FIRST_ARGUMENT + 5, mode == FOR_OPERATIONS and 3 or 2
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
@@ -33,8 +33,8 @@ for at = first, #ARGV, stride do
   ids[#ids + 1] = #head == 16 and head or string.sub(head, 1, 16)
 end
 if mode == NAMED_CALL then
-  local known, originals, late = named_call(slot, call_id)
-  if late then return {'stale'} end
+  local known, originals, refusal = named_call(slot, call_id, content, #ids)
+  if refusal then return {refusal} end
   -- A call that was settled before it arrived is void: it has no letters, and none of its messages enters.
   if known then return {'ok', known == '' and string.rep(GATED, #ids) or known .. originals} end
 end
@@ -109,7 +109,7 @@ tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)
 if mode == NAMED_CALL then
-  remember_call(slot, call_id, answer, table.concat(originals), now)
+  remember_call(slot, call_id, answer, table.concat(originals), now, content)
 end
 if moved or accepted + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
 local reply = answer .. table.concat(originals)

@@ -25,8 +25,8 @@ local ident, slot, call_id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARG
 local id, body = ARGV[FIRST_ARGUMENT + 3], ARGV[FIRST_ARGUMENT + 4]
 local UNUSUAL = {'unusual'}
 
-local known, _, late = named_call(slot, call_id)
-if known or late then return UNUSUAL end
+local known, _, refusal = named_call(slot, call_id, '')
+if known or refusal then return UNUSUAL end
 local q = load_queue(ident)
 if not q or q.older or q.ordered or q.paused then return UNUSUAL end
 if q.concurrency > 0 and q.running >= q.concurrency then return UNUSUAL end
@@ -60,6 +60,6 @@ q.environment_limit, q.environment_running = 0, tonumber(totals[3] or 0)
 q.environment_depth = redis.call('HINCRBY', q.environment_key.base, 'depth', 1)
 -- The queue holds a message now, so it is servable. If it is listed already there is nothing to do.
 if not redis.call('ZSCORE', q.environment_key.active, q.ident) then refresh(q, 0, q.environment_running) end
-remember_call(slot, call_id, ACCEPTED, '', now)
+remember_call(slot, call_id, ACCEPTED, '', now, '')
 emit(q, 'enqueue', {enqueued = 1}, {}, now)
 return {'ok', ACCEPTED}

@@ -13,7 +13,7 @@ local reply, found = {'ok', page[1]}, page[2]
 for i = 1, #found, 2 do
   local at, id, letters, originals = remembered_call(found[i + 1])
   if not at then
-    remember_call(found[i], id, letters, originals, now)
+    remember_call(found[i], id, letters, originals, now, '')
   elseif at <= before then
     reply[#reply + 1] = found[i]
   end

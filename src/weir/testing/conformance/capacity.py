@@ -8,7 +8,7 @@ import pytest
 
 from weir.broker.broker import Broker, CallAnswer
 from weir.broker.layout import MAX_REPLY_BYTES
-from weir.errors import BrokerUnavailable
+from weir.errors import CallStale, KeyReused
 from weir.model.ids import NamedCall, new_id
 from weir.model.message import DeathReason, Enqueue, Failure, NewMessage
 from weir.model.names import QueueRef
@@ -214,17 +214,46 @@ class CapacityPromises(Promises):
         await broker.ack([got.lease])
         following = replace(late, id="10")
         await broker.enqueue(queue, [message("b")], entry=following)
-        with pytest.raises(BrokerUnavailable):
+        with pytest.raises(CallStale):
             await broker.enqueue(queue, [sent], entry=late)
+        with pytest.raises(CallStale):
+            await broker.settle_call(queue, late)
         assert (await broker.state(queue)).odometers["enqueued"] == 2
         assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
 
-    async def test_settling_a_call_leaves_the_next_of_its_slot_as_it_is(
+    async def test_a_named_call_stands_for_its_messages(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, PLAIN)
+        call, batch = NamedCall(slot=new_id(), id="1", digest=b"a" * 16), [message("a"), message("b")]
+        first = await broker.enqueue(queue, batch, entry=call)
+        for changed in (batch, batch[:1], [*batch, message("c")]):
+            with pytest.raises(KeyReused):
+                await broker.enqueue(queue, changed, entry=replace(call, digest=b"b" * 16))
+        with pytest.raises(KeyReused):
+            await broker.settle_call(queue, replace(call, digest=b"b" * 16))
+        assert await broker.enqueue(queue, batch, entry=call) == first
+        done = [CallAnswer(outcome=Enqueue.ACCEPTED)] * 2
+        assert await broker.settle_call(queue, call) == done
+        # An operation asks by the name alone.
+        assert await broker.settle_call(queue, replace(call, digest=b"")) == done
+        assert (await broker.state(queue)).odometers["enqueued"] == 2
+
+    async def test_a_named_call_has_as_many_messages_as_the_first_time(
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, PLAIN)
-        late = NamedCall(slot=new_id(), id="9")
-        following = replace(late, id="10")
-        await broker.enqueue(queue, [message("a")], entry=following)
-        assert await broker.settle_call(queue, late) == []
-        assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
+        call, batch = NamedCall(slot=new_id(), id="1"), [message("a"), message("b")]
+        await broker.enqueue(queue, batch[:1], entry=call)
+        with pytest.raises(KeyReused):
+            await broker.enqueue(queue, batch, entry=call)
+        assert (await broker.state(queue)).depth == 1
+
+    async def test_a_void_call_is_void_for_its_own_messages_alone(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        call = NamedCall(slot=new_id(), id="1", digest=b"a" * 16)
+        assert await broker.settle_call(queue, call) == []
+        with pytest.raises(KeyReused):
+            await broker.enqueue(queue, [message("a")], entry=replace(call, digest=b"b" * 16))
+        (answer,) = await broker.enqueue(queue, [message("a")], entry=call)
+        assert answer.outcome is Enqueue.GATED
