@@ -6,6 +6,7 @@
     │   ├── TooLarge             413  it is over a stated limit
     │   ├── UnsupportedMedia     415  its type or encoding is not taken here
     │   ├── KeyReused            422  an idempotency key or a call came back with another payload
+    │   ├── OverBudget           422  an expression or a spec takes too much time or memory
     │   └── SpecInvalid          422  a spec does not check; carries positions
     ├── Unauthenticated          401  no credential, or one that does not hold
     ├── Forbidden                403  the credential does not reach this far
@@ -73,6 +74,11 @@ class UnsupportedMedia(InvalidInput):
 class KeyReused(InvalidInput):
     code = "key_reused"
     title = "Idempotency key reused with another payload"
+
+
+class OverBudget(InvalidInput):
+    code = "over_budget"
+    title = "Over its budget"
 
 
 class SpecInvalid(InvalidInput):
