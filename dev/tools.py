@@ -1,7 +1,7 @@
-"""Gets the tools that the tests need beside Python: Chromium for the pages, promtool for the metrics.
+"""Gets the tools that the tests need beside Python: Chromium for pages, promtool for metrics, pgbouncer.
 
-Both come from Debian. Chromium must be installed, which needs root. promtool is one program that needs no
-other, so any user can unpack its package into the environment.
+All come from Debian. Chromium must be installed, which needs root. The others are single programs, so any
+user can unpack their packages into the environment, with the libraries that pgbouncer needs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,25 @@ def ensure_tools(say: Callable[[str], None]) -> None:
     if promtool() is None and shutil.which("dpkg-deb"):
         say("getting promtool, for the tests of the metrics")
         _unpack("prometheus", "./usr/bin/promtool")
+    if not pgbouncer().exists() and shutil.which("dpkg-deb"):
+        say("getting pgbouncer, for the tests behind a pooler")
+        _unpack("pgbouncer", "./usr/sbin/pgbouncer")
+        for package in ("libc-ares2", "libevent-2.1-7"):
+            _unpack(package, "./usr/lib")
 
 
 def promtool() -> str | None:
     """The path of Prometheus' checker, if this machine or this environment has it."""
     return shutil.which("promtool") or shutil.which("promtool", path=str(_UNPACKED / "usr" / "bin"))
+
+
+def pgbouncer() -> Path:
+    """Where pgbouncer is, if it was unpacked; it runs with `pgbouncer_libraries`."""
+    return _UNPACKED / "usr" / "sbin" / "pgbouncer"
+
+
+def pgbouncer_libraries() -> Path:
+    return next((_UNPACKED / "usr" / "lib").glob("*-linux-gnu"), _UNPACKED)
 
 
 def _install(package: str) -> None:
@@ -44,7 +58,7 @@ def _install(package: str) -> None:
 
 
 def _unpack(package: str, member: str) -> None:
-    """Take one file out of a package. Downloading a package needs no root."""
+    """Take a file or a folder out of a package. Downloading a package needs no root."""
     _UNPACKED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_UNPACKED) as folder:
         _download(package, folder)
@@ -52,7 +66,9 @@ def _unpack(package: str, member: str) -> None:
             extract = f'dpkg-deb --fsys-tarfile "$1" | tar -x -C "{folder}" {member}'
             _ran(["sh", "-c", extract, "sh", str(archive)])
         found = Path(folder) / member
-        if found.exists():
+        if found.is_dir():
+            shutil.copytree(found, _UNPACKED / member, symlinks=True, dirs_exist_ok=True)
+        elif found.exists():
             (_UNPACKED / member).parent.mkdir(parents=True, exist_ok=True)
             found.replace(_UNPACKED / member)
 

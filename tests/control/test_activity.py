@@ -82,7 +82,7 @@ async def test_transactions_are_those_that_postgresql_counts(database_url: str) 
     await use(database_url, counts, work=True)
     counted = await ended_transactions(database_url) - at_first - 2 * connecting
     assert counts.take().values == {"transactions": counted}
-    assert counted == 7
+    assert counted == 8
 
 
 async def test_an_error_is_a_postgresql_that_failed_and_no_refusal(database_url: str) -> None:

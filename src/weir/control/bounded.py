@@ -7,6 +7,11 @@ There are two deadlines, because a server that hung executes what it was sent wh
 - PostgreSQL's. A commit carries the moment until which its caller waits, and PostgreSQL checks it last. The
   moment is in PostgreSQL's time: a reading of its clock plus what our monotonic clock measured since. The
   clocks of two hosts are never compared.
+
+A pooler in transaction mode, such as pgbouncer, hands each transaction to any of its own connections. Behind
+one nothing may be left in a session, because somebody else has it next: no prepared statement, no setting. So
+a connection says at its start how it wants its session, looks whether it got that, and if not brings its
+settings with each transaction.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
+from uuid import uuid4
 
 from psycopg import AsyncConnection, Error, OperationalError, waiting
 from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import _WaitTimeout
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
@@ -38,9 +45,18 @@ CLOCK_FRESH_S = 30.0
 # psycopg's own default.
 _INTERVAL_S = 0.1
 _INTERRUPTED = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
-_READ_CLOCK = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms"
+_NOW_MS = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms"
+_READ_CLOCK = f"SELECT {_NOW_MS}"
 """Not `weir.clock_ms()`, because the clock is also read before the schema exists."""
 _SHORTEN_TIMEOUT = "SELECT set_config('statement_timeout', %s, true)"
+# Weir's statements are written for this level, whatever the default of the server, database or role is.
+_ISOLATION = "read committed"
+_BEGIN = f"BEGIN ISOLATION LEVEL {_ISOLATION}"
+_MARK = "weir.session"
+"""A setting that only our own session has."""
+_READ_MARK = f"SELECT current_setting('{_MARK}', true) AS mark, {_NOW_MS}"
+_NO_OPTIONS = "unsupported startup parameter"
+"""How pgbouncer refuses the settings of a session, unless it is told to ignore them."""
 # PostgreSQL's timeout in ms per second of ours: 5 % shorter, so that its own error arrives in time and the
 # connection can be kept.
 _TIMEOUT_MS_PER_S = 950
@@ -78,10 +94,29 @@ class BoundedConnection(AsyncConnection[DictRow]):
     """How long an answer may take."""
     until_s: float = math.inf
     """When the whole use of the connection ends, by our monotonic clock."""
+    pooled: bool = False
+    """Whether a pooler may hand each transaction to another session."""
     _clock: ClockReading | None = None
 
     @classmethod
     async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        """Connect and set up the session for answers within `answer_s`, or find that it is not ours alone."""
+        answer_s, mark = options.pop("answer_s", DEFAULT_ANSWER_S), uuid4().hex
+        try:
+            connection = await cls._connect(conninfo, **_with_session(conninfo, options, answer_s, mark))
+        except OperationalError as error:
+            if _NO_OPTIONS not in str(error):
+                raise
+            connection = await cls._connect(conninfo, **options)
+        connection.answer_s = answer_s
+        row = await connection._run_and_read_clock(_READ_MARK)
+        connection.pooled = row["mark"] != mark
+        if connection.pooled:
+            connection.prepare_threshold = None
+        return connection
+
+    @classmethod
+    async def _connect(cls, conninfo: str, **options: Any) -> Self:
         """Connect. A connection that came only half way is closed before the error is raised.
 
         Otherwise PostgreSQL would keep a place for it until its authentication times out.
@@ -144,7 +179,9 @@ class BoundedConnection(AsyncConnection[DictRow]):
 
     async def prepare_session(self) -> None:
         """Set PostgreSQL's own timeouts, and read its clock."""
-        await self._run_and_read_clock(f"{_timeouts('SET', self.answer_s, DEFAULT_IDLE_S)}; {_READ_CLOCK}")
+        # Behind a pooler each transaction brings its timeouts.
+        timeouts = "" if self.pooled else f"{_timeouts('SET', self.answer_s, DEFAULT_IDLE_S)}; "
+        await self._run_and_read_clock(f"{timeouts}{_READ_CLOCK}")
 
     async def read_clock(self) -> None:
         """Read PostgreSQL's clock. The pool also uses it as the sign of life."""
@@ -152,8 +189,10 @@ class BoundedConnection(AsyncConnection[DictRow]):
 
     async def begin(self, *, idle_s: float | None = None) -> None:
         """Begin a transaction, set its timeouts and read the clock, in one round trip."""
+        if idle_s is None and self.pooled:
+            idle_s = DEFAULT_IDLE_S
         timeouts = "" if idle_s is None else f"{_timeouts('SET LOCAL', self.answer_s, idle_s)}; "
-        await self._run_and_read_clock(f"BEGIN; {timeouts}{_READ_CLOCK}")
+        await self._run_and_read_clock(f"{_BEGIN}; {timeouts}{_READ_CLOCK}")
 
     async def commit_in_time(self) -> None:
         """Commit, unless PostgreSQL reaches the commit after its deadline.
@@ -162,33 +201,73 @@ class BoundedConnection(AsyncConnection[DictRow]):
         """
         await self.execute(f"SELECT weir.require_before({self._deadline_ms()}); COMMIT", prepare=False)
 
-    async def write(self, query: NamedQuery, parameters: dict[str, Any]) -> tuple[list[Row], int]:
-        """Execute one writing statement, in time or not at all. Returns its rows and how many it touched.
+    async def run_alone(self, query: NamedQuery, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+        """Execute one statement, and a writing one in time or not at all. Returns its rows, and their number.
 
-        The statement and the check of the deadline are one implicit transaction, in one round trip.
+        The statement, its settings and the check of the deadline are one transaction, in one round trip.
         """
-        async with self.pipeline():
-            if self.until_s < math.inf:
-                timeout_ms = round(self._patience_s() * _TIMEOUT_MS_PER_S)
-                await self.execute(_SHORTEN_TIMEOUT, (f"{timeout_ms}ms",))
-            cursor = await self.execute(query.text, parameters)
-            await self.execute("SELECT weir.require_before(%s)", (self._deadline_ms(),))
+        try:
+            async with self.pipeline():
+                if self.pooled:
+                    await self.execute(_BEGIN)
+                if self.pooled or self.until_s < math.inf:
+                    timeout_ms = round(self._patience_s() * _TIMEOUT_MS_PER_S)
+                    await self.execute(_SHORTEN_TIMEOUT, (f"{timeout_ms}ms",))
+                cursor = await self.execute(query.text, parameters)
+                if query.writes:
+                    await self.execute("SELECT weir.require_before(%s)", (self._deadline_ms(),))
+                if self.pooled:
+                    await self.execute("COMMIT")
+        except Error:
+            await self._recover()
+            raise
         rows = list(await cursor.fetchall()) if cursor.description else []
         return rows, cursor.rowcount
+
+    async def _recover(self) -> None:
+        """Make the connection sound after a failure in a pipeline, or close it.
+
+        PostgreSQL skips what follows a failed statement, also the preparation of a statement, and psycopg
+        notes it as prepared all the same. A rollback lets psycopg forget all of them.
+        """
+        if self.closed:
+            return
+        try:
+            with self.counted():
+                if self.pgconn.transaction_status == TransactionStatus.IDLE:
+                    await self.execute("BEGIN", prepare=False)
+                await self.rollback()
+        except Error:
+            await self.close()
 
     def _deadline_ms(self) -> int:
         if self._clock is None:
             raise RuntimeError("the clock was not read when the connection was made")
         return self._clock.server_time_ms(time.monotonic() + self._patience_s())
 
-    async def _run_and_read_clock(self, statements: str) -> None:
-        """Execute statements; the last one is `_READ_CLOCK`."""
+    async def _run_and_read_clock(self, statements: str) -> Row:
+        """Execute statements, and return the row of the last one, which reads the clock."""
         cursor = await self.execute(statements, prepare=False)
         while cursor.nextset():
             pass
         row = await cursor.fetchone()
-        if row is not None:
-            self._clock = ClockReading(server_ms=row["now_ms"], at_s=time.monotonic())
+        if row is None:
+            raise OperationalError("PostgreSQL did not tell the time")
+        self._clock = ClockReading(server_ms=row["now_ms"], at_s=time.monotonic())
+        return row
+
+
+def _with_session(conninfo: str, options: dict[str, Any], answer_s: float, mark: str) -> dict[str, Any]:
+    """The options of a connection whose session begins with our settings, after those of the URL."""
+    wanted = {
+        "statement_timeout": round(answer_s * _TIMEOUT_MS_PER_S),
+        "idle_in_transaction_session_timeout": round(DEFAULT_IDLE_S * 1_000),
+        "default_transaction_isolation": _ISOLATION.replace(" ", "\\ "),
+        _MARK: mark,
+    }
+    given = options.get("options") or conninfo_to_dict(conninfo).get("options") or ""
+    ours = " ".join(f"-c {name}={value}" for name, value in wanted.items())
+    return {**options, "options": f"{given} {ours}".strip()}
 
 
 def _timeouts(verb: str, answer_s: float, idle_s: float) -> str:

@@ -91,6 +91,7 @@ class Database:
                 "autocommit": True,
                 "application_name": name,
                 "connect_timeout": CONNECT_S,
+                "answer_s": answer_s,
             },
             min_size=min_size,
             max_size=max_size,
@@ -255,8 +256,7 @@ class Database:
                 await connection.prepare_session()
 
     async def _prepare(self, connection: Connection) -> None:
-        connection.answer_s, connection.activity = self._answer_s, self._activity
-        await connection.prepare_session()
+        connection.activity = self._activity
 
     async def fetch(self, query: NamedQuery, **parameters: Any) -> list[Row]:
         """Run one query on a connection of its own; returns all rows."""
@@ -285,7 +285,7 @@ async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) ->
     """Run one query on a given connection; returns all rows."""
     with connection.counted():
         if _stands_alone(connection, query):
-            rows, _ = await connection.write(query, parameters)
+            rows, _ = await connection.run_alone(query, parameters)
             return rows
         cursor = await connection.execute(query.text, parameters)
         return list(await cursor.fetchall())
@@ -300,7 +300,7 @@ async def execute(connection: Connection, query: NamedQuery, **parameters: Any) 
     """Run one statement on a given connection; returns how many rows it touched."""
     with connection.counted():
         if _stands_alone(connection, query):
-            _, touched = await connection.write(query, parameters)
+            _, touched = await connection.run_alone(query, parameters)
             return touched
         cursor = await connection.execute(query.text, parameters)
         return cursor.rowcount
@@ -315,8 +315,9 @@ async def execute_many(
 
 
 def _stands_alone(connection: Connection, query: NamedQuery) -> bool:
-    """Whether the statement writes outside a transaction, so that no commit checks its deadline."""
-    return query.writes and connection.pgconn.transaction_status == TransactionStatus.IDLE
+    """Whether the statement stands outside a transaction, and brings a deadline or settings of its own."""
+    outside = connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return outside and (query.writes or connection.pooled)
 
 
 async def _roll_back(connection: Connection) -> None:

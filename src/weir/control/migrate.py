@@ -24,6 +24,8 @@ _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
 _LOCK_KEY = 0x77656972
 # How long to wait for the lock, and for one file: rewriting a large table takes minutes.
 _PATIENCE_S = 600.0
+# All migrations together: the transaction that holds the lock is idle while they are applied.
+_LOCK_IDLE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +130,17 @@ class PostgresMigrations:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        async with self._database.connection(answer_s=_PATIENCE_S) as connection:
-            await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK_KEY,))
-            try:
-                await _make_history(connection)
-                yield
-            finally:
-                await connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK_KEY,))
+        # The lock belongs to a transaction that does nothing else: behind a pooler, a lock of a session would
+        # be left to somebody else.
+        async with (
+            self._database.connection(answer_s=_PATIENCE_S) as connection,
+            connection.transaction(force_rollback=True),
+        ):
+            await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {_LOCK_IDLE_MS}")
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            async with self._database.connection(answer_s=_PATIENCE_S) as other:
+                await _make_history(other)
+            yield
 
     async def read_applied(self) -> Mapping[int, str]:
         async with self._database.connection() as connection:

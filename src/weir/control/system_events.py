@@ -31,6 +31,8 @@ SQL = load_queries("weir.control", "system_events.sql")
 CHANNEL = "weir_system_events"
 # The log is read this often without a notification: one may be lost with its connection.
 CATCH_UP_S = 5.0
+LOOK_S = 0.5
+"""How often events are looked for where notifications cannot arrive."""
 # Far longer than any process needs to catch up.
 KEPT_MS = DAY_MS
 
@@ -109,6 +111,8 @@ class SystemEvents:
 
     async def _listen(self) -> None:
         async with self._database.connection() as connection:
+            if connection.pooled:
+                return await self._look()
             await connection.execute(f"LISTEN {CHANNEL}")
             while True:
                 # A sign of life: nobody would notice a backend that hangs and notifies nobody.
@@ -116,6 +120,12 @@ class SystemEvents:
                 await self.catch_up()
                 async for _ in connection.notifies(timeout=self._catch_up_s, stop_after=1):
                     pass
+
+    async def _look(self) -> None:
+        """Look for events at intervals: behind a pooler, notifications reach whoever has the session then."""
+        while True:
+            await self.catch_up()
+            await asyncio.sleep(LOOK_S)
 
     async def catch_up(self) -> int:
         """Handle the events since the last call; returns how many there were.
