@@ -52,4 +52,4 @@ async def world(shop_url: str, environment: EnvironmentRef) -> AsyncIterator[Wor
     transport = httpx2.ASGITransport(app=create_app(services))
     async with httpx2.AsyncClient(transport=transport) as http:
         weir = AsyncWeir("http://weir", token="t", retry_attempts=1, http=http)
-        yield World(url=shop_url, broker=broker, queue=queue, weir=weir)
+        yield World(url=shop_url, broker=broker, queue=queue, weir=weir, http=http)

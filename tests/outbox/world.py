@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import psycopg
 
 from weir.client.core import AsyncWeir
@@ -64,6 +65,8 @@ class World:
     broker: MemoryBroker
     queue: QueueRef
     weir: AsyncWeir
+    http: httpx2.AsyncClient
+    """The HTTP client of `weir`, which carries requests straight to the API."""
 
     @asynccontextmanager
     async def relaying(self, weir: AsyncWeir | None = None) -> AsyncIterator[None]:

@@ -59,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "outbox": (
         "outbox",
-        "The outbox, for pushes that belong to a transaction of yours: migrate, relay, status.",
+        "The outbox, for pushes that belong to a transaction: migrate, relay, status, list, show, retry.",
     ),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
     "pipeline": (

@@ -18,6 +18,7 @@ from weir.model.limits import (
     MAX_DELAY_MS,
     MAX_HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
+    MAX_PAYLOAD_DEPTH,
     MAX_PRIORITY,
     MAX_SPAN_MS,
     MAX_TIME_MS,
@@ -303,6 +304,16 @@ def parse_json(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is not valid JSON ({error})") from None
+
+
+def check_json_payload(payload: bytes, *, limit: int = MAX_PAYLOAD_DEPTH) -> None:
+    """Refuse a payload that is not strict JSON or nests deeper than `limit` levels.
+
+    Python's own encoder and decoder take more: a single surrogate, a number beyond 1.8e308, any depth.
+    """
+    value = parse_json(payload)
+    if may_be_deep(payload, limit):
+        check_depth(value, limit)
 
 
 def check_depth(value: Any, limit: int) -> None:

@@ -15,14 +15,33 @@ SELECT queue, payload, headers FROM weir_outbox.messages WHERE id = CAST(%(id)s 
 -- Take a part of the stripes for this session, unless another relay has it. Only relays use this class of locks.
 SELECT pg_try_advisory_lock(1466526067, %(part)s::int) AS taken
 
+-- name: begin_part
+-- Count a start of this part: it tells how often a relay ended before it could say that all is well.
+INSERT INTO weir_outbox.parts AS p (part, starts) VALUES (%(part)s, 1)
+ON CONFLICT (part) DO UPDATE SET starts = least(p.starts, 1000) + 1
+RETURNING starts
+
+-- name: calm_parts
+-- Note that these parts were relayed without an end of their relay.
+UPDATE weir_outbox.parts SET starts = 0, suspect = NULL, tries = 0 WHERE part = ANY(%(parts)s::int[])
+
+-- name: count_try
+-- Count a try of the message that goes out alone, before it goes out.
+UPDATE weir_outbox.parts SET tries = CASE WHEN suspect = %(id)s THEN tries + 1 ELSE 1 END, suspect = %(id)s
+WHERE part = %(part)s
+RETURNING tries
+
 -- name: parts_waiting
--- Which of these parts have messages to relay.
-SELECT part FROM unnest(%(parts)s::int[]) AS p (part)
-WHERE EXISTS (SELECT FROM weir_outbox.messages WHERE (stripe & 7) = part AND $WAITING)
+-- Which of these parts have messages to relay behind a position, and the last position of each.
+SELECT part,
+    EXISTS (SELECT FROM weir_outbox.messages WHERE (stripe & 7) = part AND position > after AND $WAITING) AS waiting,
+    (SELECT max(position) FROM weir_outbox.messages
+     WHERE (stripe & 7) = part AND position IS NOT NULL AND failed_at IS NULL) AS last
+FROM unnest(%(parts)s::int[], %(after)s::bigint[]) AS p (part, after)
 
 -- name: next_messages
 -- The first messages of a part in the order of their positions, up to a number and a size.
-SELECT id, queue, key, payload, is_json, headers, priority, idempotency_key,
+SELECT id, position, queue, key, payload, is_json, headers, priority, idempotency_key,
     CASE WHEN delay_ms IS NOT NULL THEN
         greatest(0, delay_ms - floor(extract(epoch FROM clock_timestamp() - created_at) * 1000)::bigint)
     END AS delay_ms
@@ -31,7 +50,7 @@ FROM (
         - octet_length(payload) - coalesce(octet_length(headers), 0) AS bytes_before
     FROM (
         SELECT * FROM weir_outbox.messages
-        WHERE (stripe & 7) = %(part)s AND $WAITING
+        WHERE (stripe & 7) = %(part)s AND position > %(after)s AND $WAITING
         ORDER BY position LIMIT %(limit)s
     ) AS first
 ) AS sized
@@ -45,6 +64,22 @@ DELETE FROM weir_outbox.messages WHERE id = ANY(%(ids)s::uuid[])
 -- name: fail
 -- Set aside a message that can never be pushed.
 UPDATE weir_outbox.messages SET failed_at = clock_timestamp(), problem = %(problem)s WHERE id = %(id)s
+
+-- name: list_failed
+-- The messages that were set aside, the newest first.
+SELECT id, queue, key, failed_at, problem FROM weir_outbox.messages WHERE failed_at IS NOT NULL
+ORDER BY failed_at DESC, id LIMIT %(limit)s
+
+-- name: show
+-- One message of the outbox, with the beginning of its payload.
+SELECT id, queue, key, is_json, octet_length(payload) AS payload_bytes, substring(payload FOR %(shown)s) AS payload, headers,
+    priority, delay_ms, idempotency_key, created_at, failed_at, problem
+FROM weir_outbox.messages WHERE id = %(id)s
+
+-- name: retry
+-- Relay messages again that were set aside: these, or all of them.
+UPDATE weir_outbox.messages SET failed_at = NULL, problem = NULL
+WHERE failed_at IS NOT NULL AND (%(ids)s::uuid[] IS NULL OR id = ANY(%(ids)s::uuid[]))
 
 -- name: figures
 -- How many messages wait, since when, and how many can never be pushed.

@@ -7,7 +7,11 @@ next relay pushes the batch again, under the same idempotency keys. If a request
 late, it carries the same messages in the same order, so it changes nothing.
 
 A queue that refuses (it is full, or does not exist) is held for a while: it gets no messages, and other
-queues go on.
+queues go on. A message that can never be pushed is set aside with the reason.
+
+A message that ends the process of its relay is found as well. A relay counts its start with a part before it
+takes a message, and after a start too many it begins with small batches, in the end with a single message,
+whose tries are counted. Each batch that went well lets it take twice as many.
 
 The table is polled. A NOTIFY for each commit would make all commits of the database wait for one lock.
 """
@@ -15,9 +19,9 @@ The table is polled. A NOTIFY for each commit would make all commits of the data
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,16 +30,15 @@ import psycopg
 from psycopg.rows import dict_row
 
 from weir.client.core import AsyncWeir
-from weir.client.errors import ApiError, ClientError
-from weir.client.values import OutgoingMessage, PushResult
 from weir.control.sql import NamedQuery
 from weir.model.backoff import Backoff
+from weir.model.item_loops import storable_text
 from weir.model.limits import MAX_BATCH
+from weir.outbox.batch_push import BatchPush, Row
 from weir.outbox.transactional_push import SQL
 
 log = logging.getLogger("weir.outbox")
 
-Row = dict[str, Any]
 PARTS = 8
 """How many batches go out at once. The index and the queries, with `stripe & 7`, are made for this number."""
 POLL_S = 0.05
@@ -45,14 +48,14 @@ MAX_BYTES = 512 << 10
 """A batch takes messages until their payloads and headers have so many bytes. The API takes 1 MiB."""
 ANSWER_S = 10.0
 """How long one statement may take."""
-PUSH_S = 120.0
-"""How long the push of a batch may take, with all its tries."""
 RECONNECT = Backoff(first_s=0.2, longest_s=10.0)
 HOLD = Backoff(first_s=0.5, longest_s=30.0)
-_UNFIT = (400, 413, 422)
-"""Statuses of a request that can never succeed as it is, because of one of its messages."""
-_NEVER = frozenset({"key_reused", "invalid_input", "malformed", "too_large"})
-"""Codes of problems that a message keeps, however often it is tried."""
+STARTS = 4
+"""So many relays may begin with a part, and end before their first batch, until one takes smaller batches."""
+TRIES = 5
+"""How often a message goes out alone that ends its relay, or whose push fails as nobody foresaw."""
+FULL_LOOK_S = 1.0
+"""How often, at most, a relay looks through the messages of held queues. It may take 2 % of the time."""
 
 
 async def relay(database: str, weir: AsyncWeir) -> None:
@@ -118,110 +121,178 @@ class _Session:
             return list(await cursor.fetchall()) if cursor.description else []
 
 
+class _Part:
+    """A part that this session has."""
+
+    def __init__(self, number: int, *, starts: int) -> None:
+        self.number = number
+        self.has_messages = asyncio.Event()
+        self.after = 0
+        """Up to this position there are only messages of held queues."""
+        self.limit = max(1, MAX_BATCH >> 3 * max(0, starts - STARTS))
+        """How many messages a batch may have."""
+        self.is_calm = False
+        """Whether it is noted that this part does not end its relay."""
+
+    def grow(self) -> bool:
+        """A batch went well. Returns whether that has to be noted."""
+        was_calm, self.is_calm = self.is_calm, self.limit >= MAX_BATCH
+        self.limit = min(2 * self.limit, MAX_BATCH)
+        return self.is_calm and not was_calm
+
+
 class _Relay:
     """The work of one session."""
 
     def __init__(self, session: _Session, weir: AsyncWeir) -> None:
         self._session = session
         self._weir = weir
-        self._parts: dict[int, asyncio.Event] = {}
-        """The parts that this session has, each with an event that is set while it has messages."""
+        self._parts: dict[int, _Part] = {}
         self._held = _HeldQueues()
+        self._passed_over: set[str] = set()
+        """The queues that were held when the positions `_Part.after` were found."""
+        self._full_look_s = 0.0
+        self._alone = asyncio.Lock()
+        """Held while a message goes out alone: if the relay ends then, it was because of this message."""
+        self._odd: Counter[str] = Counter()
+        """How often the push of a message failed as nobody foresaw, by its id."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for part in await self._take_parts():
-                    self._parts[part] = asyncio.Event()
+                    self._parts[part.number] = part
                     tasks.create_task(self._serve(part))
                 until_s = time.monotonic() + TAKE_PARTS_EVERY_S
                 while time.monotonic() < until_s:
                     await self._look()
                     await asyncio.sleep(POLL_S)
 
-    async def _take_parts(self) -> list[int]:
+    async def _take_parts(self) -> list[_Part]:
         """Take the parts that no other relay has; returns the new ones."""
         taken = []
         for part in range(PARTS):
             if part not in self._parts:
                 (row,) = await self._session.fetch(SQL["take_part"], part=part)
-                taken += [part] if row["taken"] else []
+                if row["taken"]:
+                    (row,) = await self._session.fetch(SQL["begin_part"], part=part)
+                    taken.append(_Part(part, starts=row["starts"]))
         return taken
 
+    def _held_names(self) -> list[str]:
+        """The queues that get nothing now. If one was let go, all messages are looked through again."""
+        held = self._held.names()
+        if not self._passed_over <= set(held) or not held:
+            self._forget_positions()
+        self._passed_over = set(held)
+        return held
+
+    def _forget_positions(self) -> None:
+        for part in self._parts.values():
+            part.after = 0
+        self._full_look_s = 0.0
+
     async def _look(self) -> None:
-        """Wake the parts that have messages."""
-        idle = [part for part, event in self._parts.items() if not event.is_set()]
-        if idle:
-            held = self._held.names()
-            for row in await self._session.fetch(SQL["parts_waiting"], parts=idle, held=held):
-                self._parts[row["part"]].set()
+        """Wake the parts that have messages.
 
-    async def _serve(self, part: int) -> None:
-        while True:
-            await self._parts[part].wait()
-            if not await self._relay_batch(part):
-                self._parts[part].clear()
-
-    async def _relay_batch(self, part: int) -> bool:
-        """Relay the first messages of a part; returns whether there may be more now."""
+        Messages of held queues are walked through only now and then, because there may be many. The others
+        have later positions, except for a moment: positions are given before they can be seen.
+        """
+        held = self._held_names()
+        began_s = time.monotonic()
+        is_full = began_s >= self._full_look_s
+        idle = [part for part in self._parts.values() if not part.has_messages.is_set()]
+        if not idle:
+            return
         rows = await self._session.fetch(
-            SQL["next_messages"], part=part, held=self._held.names(), limit=MAX_BATCH, max_bytes=MAX_BYTES
+            SQL["parts_waiting"],
+            parts=[part.number for part in idle],
+            after=[0 if is_full else part.after for part in idle],
+            held=held,
+        )
+        if is_full and held:
+            now_s = time.monotonic()
+            self._full_look_s = now_s + max(FULL_LOOK_S, 50 * (now_s - began_s))
+        for row in rows:
+            part = self._parts[row["part"]]
+            if row["waiting"]:
+                part.after = 0 if is_full else part.after
+                part.has_messages.set()
+            elif held and is_full:
+                part.after = row["last"] or 0
+        if not held:
+            empty = [part for part in idle if not part.has_messages.is_set()]
+            await self._note_calm([part for part in empty if not part.is_calm])
+
+    async def _note_calm(self, parts: Sequence[_Part]) -> None:
+        if parts:
+            await self._session.fetch(SQL["calm_parts"], parts=[part.number for part in parts])
+        for part in parts:
+            part.is_calm, part.limit = True, MAX_BATCH
+
+    async def _serve(self, part: _Part) -> None:
+        while True:
+            await part.has_messages.wait()
+            if any(one.limit == 1 for one in self._parts.values()):
+                async with self._alone:
+                    more = await self._relay_batch(part)
+            else:
+                more = await self._relay_batch(part)
+            if not more:
+                part.has_messages.clear()
+
+    async def _relay_batch(self, part: _Part) -> bool:
+        """Relay the first messages of a part; returns whether there may be more now."""
+        held = self._held_names()
+        rows = await self._session.fetch(
+            SQL["next_messages"],
+            part=part.number,
+            after=part.after,
+            held=held,
+            limit=part.limit,
+            max_bytes=MAX_BYTES,
         )
         if not rows:
             return False
-        done = await self._push(rows)
-        if done:
-            await self._session.fetch(SQL["remove"], ids=done)
-        return len(done) == len(rows)
+        if held:
+            part.after = rows[0]["position"] - 1
+        if part.limit == 1 and not await self._may_go_out(part, rows[0]):
+            return True
+        push = BatchPush(self._weir)
+        await push.push(rows)
+        await self._store(push)
+        if part.grow():
+            await self._note_calm([part])
+        return len(push.done) + len(push.never) == len(rows)
 
-    async def _push(self, rows: Sequence[Row]) -> list[str]:
-        """Push messages; returns the ids of the messages that are in their queues."""
-        try:
-            async with asyncio.timeout(PUSH_S):
-                results = await self._weir.push_many([_message(row) for row in rows])
-        except ApiError as error:
-            if error.status in _UNFIT:
-                return await self._push_apart(rows, error)
-            self._hold(rows, str(error))
-            return []
-        except (ClientError, TimeoutError) as error:
-            self._hold(rows, str(error) or "no answer in time")
-            return []
-        return await self._sort(rows, results)
+    async def _may_go_out(self, part: _Part, row: Row) -> bool:
+        """Count the try of a message that goes out alone, or set it aside if it had all of its tries."""
+        (counted,) = await self._session.fetch(SQL["count_try"], part=part.number, id=row["id"])
+        if counted["tries"] <= TRIES:
+            return True
+        await self._fail(row, f"given up after {TRIES} tries: the relay that pushed it ended each time")
+        return False
 
-    async def _push_apart(self, rows: Sequence[Row], error: ApiError) -> list[str]:
-        """Push the two halves, to find the message that made the API refuse all of them."""
-        if len(rows) == 1:
-            await self._fail(rows[0], str(error))
-            return []
-        middle = len(rows) // 2
-        first = await self._push(rows[:middle])
-        # If a message of the first half must wait, no later message of its queue may go out.
-        names = self._held.names()
-        return first + await self._push([row for row in rows[middle:] if row["queue"] not in names])
-
-    async def _sort(self, rows: Sequence[Row], results: Sequence[PushResult]) -> list[str]:
-        done = []
-        for row, result in zip(rows, results, strict=True):
-            problem = result.problem or {}
-            if result.accepted:
-                self._held.release(row["queue"])
-                done.append(str(row["id"]))
-            elif problem.get("code") in _NEVER:
-                await self._fail(row, str(problem.get("detail")))
-            else:
-                self._hold([row], str(problem.get("detail")))
-        return done
-
-    async def _fail(self, row: Row, problem: str) -> None:
-        log.error("the message `%s` for `%s` can never be pushed: %s", row["id"], row["queue"], problem)
-        await self._session.fetch(SQL["fail"], id=row["id"], problem=problem[:2_000])
-
-    def _hold(self, rows: Sequence[Row], problem: str) -> None:
-        for queue in {row["queue"] for row in rows}:
+    async def _store(self, push: BatchPush) -> None:
+        for queue, problem in push.waiting.items():
             pause_s = self._held.hold(queue)
             if pause_s is not None:
                 log.warning("messages for `%s` wait for %.1f s: %s", queue, pause_s, problem)
+        for queue in push.accepting:
+            self._held.release(queue)
+        if push.done:
+            await self._session.fetch(SQL["remove"], ids=push.done)
+        for row, problem in push.never:
+            await self._fail(row, problem)
+        for row, problem in push.odd:
+            self._odd[str(row["id"])] += 1
+            if self._odd[str(row["id"])] >= TRIES:
+                del self._odd[str(row["id"])]
+                await self._fail(row, f"given up after {TRIES} tries: {problem}")
+
+    async def _fail(self, row: Row, problem: str) -> None:
+        log.error("the message `%s` for `%s` can never be pushed: %s", row["id"], row["queue"], problem)
+        await self._session.fetch(SQL["fail"], id=row["id"], problem=storable_text(problem)[:2_000])
 
 
 class _HeldQueues:
@@ -249,16 +320,3 @@ class _HeldQueues:
         now_s = time.monotonic()
         self._until_s = {queue: until_s for queue, until_s in self._until_s.items() if until_s > now_s}
         return list(self._until_s)
-
-
-def _message(row: Row) -> OutgoingMessage:
-    payload = bytes(row["payload"])
-    return OutgoingMessage(
-        queue=row["queue"],
-        payload=json.loads(payload) if row["is_json"] else payload,
-        key=row["key"],
-        headers=json.loads(row["headers"]) if row["headers"] else {},
-        priority=row["priority"],
-        delay=None if row["delay_ms"] is None else row["delay_ms"] / 1_000,
-        idempotency_key=row["idempotency_key"] or f"outbox:{row['id']}",
-    )

@@ -1,7 +1,7 @@
 """One row of the outbox: a push, checked before it enters the user's transaction.
 
-A push over HTTP has the same limits. The API takes every message that passes here, so a message does not fail
-after its transaction committed.
+A push over HTTP has the same limits, and the same check of its payload. The API takes every message that
+passes here, so a message does not fail after its transaction committed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from weir.client.encoding import encode
 from weir.client.values import Payload
-from weir.errors import InvalidInput, TooLarge
+from weir.errors import InvalidInput, Malformed, TooLarge
 from weir.model.durations import Duration, to_optional_ms
 from weir.model.ids import new_id
-from weir.model.message import NewMessage, check_message, headers_fit
+from weir.model.message import NewMessage, check_json_payload, check_message, headers_fit
 from weir.model.names import check_name
 from weir.model.parents import chained_headers
 
@@ -72,11 +72,15 @@ def _with_parent(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 def _json(payload: object) -> bytes:
     try:
-        return encode(payload)
+        body = encode(payload)
+        check_json_payload(body)
     except RecursionError:
         raise TooLarge("the payload is nested too deeply; make it flatter") from None
+    except Malformed as error:
+        raise InvalidInput(f"the payload has no form in strict JSON: {error.message}") from None
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"the payload has no JSON form: {error}") from None
+    return body
 
 
 def _refuse_nul(*texts: str | None) -> None:

@@ -29,7 +29,7 @@ from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
 from weir.model.ids import MessageId, NamedCall, check_id, owned_slot
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
-from weir.model.message import NewMessage, check_depth, may_be_deep, parse_json
+from weir.model.message import NewMessage, check_depth, check_json_payload, may_be_deep
 from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
@@ -73,7 +73,7 @@ async def push_raw(call: HotRequest) -> Reply:
     options = Fields(query_document(call.query(), numbers=_NUMBERS), "query")
     payload = await call.body()
     if kind in JSON_TYPES or (kind == FORM and is_json(payload)):
-        check_depth(parse_json(payload), call.services.limits.max_depth)
+        check_json_payload(payload, limit=call.services.limits.max_depth)
         headers = {}
     else:
         headers = {"content-type": call.headers.get("content-type", BINARY)[:255]}
