@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
-from weir.errors import WeirError
+from weir.errors import InvalidInput, WeirError
 from weir.exchange.admit import Overflow
 from weir.exchange.attempt import Answers, Held, ask_call, done_answers
 from weir.exchange.seam import PushAnswer, PushItem, Queued, Refused
 from weir.model.asyncio_tasks import all_of
 from weir.model.durations import DAY_MS
 from weir.model.ids import NamedCall
-from weir.model.message import NewMessage
+from weir.model.message import NewMessage, check_message
 from weir.model.names import QueueRef
 from weir.operations.gates import Reach, is_unknown
 from weir.operations.model import NewOperation, Reason, Ticket, partition_of, queue_full
@@ -40,6 +40,9 @@ class Intake:
 
     async def queue(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         """Queue everything, because this process is busy."""
+        # The broker would refuse bad input only after it was accepted here.
+        for item in items:
+            check_message(item.message)
         answers: Answers = {}
         if (call := items[0].named) is not None:
             # Its producer may have tried before, and got no answer.
@@ -62,13 +65,17 @@ class Intake:
 
     async def keep(self, items: Sequence[PushItem], attempted: Sequence[PushAnswer]) -> list[PushAnswer]:
         """Queue messages that a direct attempt held; other answers stay as they are."""
+        answers: Answers = dict(enumerate(attempted))
         batches: dict[BatchKind, BatchItems] = defaultdict(list)
         for at, (item, answer) in enumerate(zip(items, attempted, strict=True)):
-            if isinstance(answer, Held):
+            if not isinstance(answer, Held):
+                continue
+            try:
+                check_message(item.message)
+            except InvalidInput as error:
+                answers[at] = Refused(error=error)
+            else:
                 batches[item.queue, answer.reason, answer.call].append((at, item, answer.place))
-        if not batches:
-            return list(attempted)
-        answers: Answers = dict(enumerate(attempted))
         await self._queue_batches(batches, answers)
         return [answers[at] for at in range(len(items))]
 

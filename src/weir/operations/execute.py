@@ -1,4 +1,7 @@
-"""Run claimed operations through the broker: many per call, in order, and each at most once."""
+"""Run claimed operations through the broker: many per call, in order, and each at most once.
+
+Whatever an operation raises is its own end, so the others of its round are not affected.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, CallAnswer, ForOperations
 from weir.errors import BrokerUnavailable, CallStale, InvalidInput, Unavailable, WeirError
 from weir.model.ids import NamedCall
+from weir.model.item_loops import is_own_end, text_of
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
 from weir.model.parents import chained_from
-from weir.operations.model import Claimed, OperationStatus, SettledOperation
+from weir.operations.model import MAX_TRIES, Claimed, OperationStatus, SettledOperation
 from weir.operations.payload import Push, decode_push, decode_settle
+
+log = structlog.get_logger(__name__)
 
 OUTAGE_DELAY_MS = 250
 FULL_DELAY_MS = 250
 RETRY_DELAY_MS = 200
 MAX_RETRY_DELAY_MS = 10_000
 _SETTLING = (OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
+
+
+Answers = dict[str, list[Enqueued] | BaseException]
+"""What the broker did with the messages of each operation, or why it did nothing."""
 
 
 class GateLost(WeirError):
@@ -48,14 +59,17 @@ async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[SettledOpe
     """Run operations of any queues: in the given order within a queue, all queues at the same time."""
     by_queue: dict[QueueRef, list[Claimed]] = defaultdict(list)
     alone: list[Claimed] = []
+    given_up = [_given_up(operation) for operation in claimed if operation.tries > MAX_TRIES]
     for operation in claimed:
+        if operation.tries > MAX_TRIES:
+            continue
         if operation.type == OperationType.PUSH:
             by_queue[operation.queue].append(operation)
         else:
             alone.append(operation)
     runs = [_run_pushes(broker, queue, operations) for queue, operations in by_queue.items()]
     runs += [_run_alone(broker, operation) for operation in alone]
-    return [settled for results in await asyncio.gather(*runs) for settled in results]
+    return given_up + [settled for results in await asyncio.gather(*runs) for settled in results]
 
 
 async def _run_alone(broker: Broker, operation: Claimed) -> list[SettledOperation]:
@@ -64,7 +78,7 @@ async def _run_alone(broker: Broker, operation: Claimed) -> list[SettledOperatio
             raise InvalidInput(f"there is no operation of type `{operation.type}`")
         settle = decode_settle(operation.payload)
         outcomes = await settle_through(broker, settle.verb, settle.failures)
-    except WeirError as error:
+    except BaseException as error:
         return [failed(operation, error)]
     return [_completed(operation, {"settlements": [outcome.value for outcome in outcomes]})]
 
@@ -93,7 +107,7 @@ async def _run_pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]
             continue
         try:
             ready.append(await _prepare(broker, operation))
-        except WeirError as error:
+        except BaseException as error:
             result = failed(operation, error)
             results.append(result)
             if result.status is OperationStatus.PENDING:
@@ -158,27 +172,30 @@ async def _run_chunk(
         return results
     try:
         answers = await _enqueue(broker, queue, running)
-    except WeirError as error:
+    except BaseException as error:
+        if is_own_end(error):
+            raise
         if len(running) > 1 and not isinstance(error, BrokerUnavailable):
             for one in running:
                 results += await _run_chunk(broker, queue, [one], stopped)
             return results
         answers = {one.claimed.id: error for one in running}
     for one in running:
-        result = _result(one, answers[one.claimed.id], stopped)
+        try:
+            result = _result(one, answers[one.claimed.id], stopped)
+        except Exception as error:
+            result = failed(one.claimed, error)
         results.append(result)
         if result.status is OperationStatus.PENDING:
             stopped.setdefault(one.claimed.partition, result)
     return results
 
 
-async def _enqueue(
-    broker: Broker, queue: QueueRef, running: list[_Ready]
-) -> dict[str, list[Enqueued] | WeirError]:
+async def _enqueue(broker: Broker, queue: QueueRef, running: list[_Ready]) -> Answers:
     messages = [message for one in running for message in one.messages]
     operations = [one.claimed.id for one in running for _ in one.messages]
     answers = await broker.enqueue(queue, messages, entry=ForOperations(ids=operations)) if messages else []
-    by_operation: dict[str, list[Enqueued] | WeirError] = {}
+    by_operation: Answers = {}
     at = 0
     for one in running:
         by_operation[one.claimed.id] = answers[at : at + len(one.messages)]
@@ -187,12 +204,12 @@ async def _enqueue(
 
 
 def _result(
-    one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, SettledOperation]
+    one: _Ready, answer: list[Enqueued] | BaseException, stopped: dict[int, SettledOperation]
 ) -> SettledOperation:
     operation = one.claimed
     if operation.partition in stopped:
         return _behind(operation, stopped[operation.partition])
-    if isinstance(answer, WeirError):
+    if isinstance(answer, BaseException):
         return failed(operation, answer)
     outcomes = [enqueued.outcome for enqueued in answer]
     if Enqueue.GATED in outcomes:
@@ -236,21 +253,37 @@ def _completed(operation: Claimed, result: dict[str, Any]) -> SettledOperation:
     )
 
 
-def failed(operation: Claimed, error: WeirError) -> SettledOperation:
-    """Try again after an outage. Any other error counts as a retry; after the last retry it has failed."""
-    text = f"{error.code}: {error}"
+def failed(operation: Claimed, error: BaseException) -> SettledOperation:
+    """Try again after an outage. Any other error counts as a retry; after the last retry it has failed.
+
+    Raises an error that is not the operation's, such as the end of this process.
+    """
+    if is_own_end(error):
+        raise error
+    if not isinstance(error, WeirError):
+        log.error("an operation failed", operation=operation.id, exc_info=error)
+    text = f"{error.code}: {text_of(error)}" if isinstance(error, WeirError) else text_of(error)
     if isinstance(error, Unavailable):
         return _again(operation, delay_ms=OUTAGE_DELAY_MS, error=text)
     if operation.retry_count >= operation.max_retries:
-        return SettledOperation(
-            id=operation.id,
-            partition=operation.partition,
-            status=OperationStatus.FAILED,
-            counted=True,
-            error=text,
-        )
+        return _failed_for_good(operation, text)
     delay_ms = min(MAX_RETRY_DELAY_MS, RETRY_DELAY_MS << operation.retry_count)
     return _again(operation, delay_ms=delay_ms, error=text, counted=True)
+
+
+def _given_up(operation: Claimed) -> SettledOperation:
+    text = f"given up after {MAX_TRIES} tries: the process that worked on it ended each time"
+    return _failed_for_good(operation, text)
+
+
+def _failed_for_good(operation: Claimed, text: str) -> SettledOperation:
+    return SettledOperation(
+        id=operation.id,
+        partition=operation.partition,
+        status=OperationStatus.FAILED,
+        counted=True,
+        error=text,
+    )
 
 
 def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = False) -> SettledOperation:

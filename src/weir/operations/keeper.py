@@ -28,9 +28,10 @@ import structlog
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
 from weir.control.scopes import queue_of_row
-from weir.errors import BrokerUnavailable, WeirError
+from weir.errors import WeirError
+from weir.model.item_loops import text_of
 from weir.model.names import QueueRef
-from weir.operations.gates import Reach, is_unknown
+from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
 from weir.operations.model import ALLOWANCE_MS
 from weir.operations.queue import QUERIES
 
@@ -84,7 +85,10 @@ class Keeper:
 
     async def _renew_again_and_again(self) -> None:
         while True:
-            await self.renew()
+            try:
+                await self.renew()
+            except Exception:
+                log.exception("direct allowances are not renewed for now")
             await asyncio.sleep(self._every_s)
 
     async def _close_again_and_again(self) -> None:
@@ -93,10 +97,11 @@ class Keeper:
             self._some_refused.clear()
             try:
                 await self.close_open_gates()
+                await self.renew()
             except WeirError as error:
                 log.warning("gates are left open for now", error=str(error))
-            else:
-                await self.renew()
+            except Exception:
+                log.exception("gates are left open for now")
 
     async def renew(self) -> None:
         """Extend the allowance of every shard that can be reached, unless PostgreSQL refuses it."""
@@ -170,24 +175,49 @@ class Keeper:
 
     async def close_open_gates(self) -> None:
         """Close the gates of every operation that was queued without one in the shards that were refused."""
-        try:
-            while await self._close_some(sorted(self._refused)) == _BATCH:
-                pass
-        except BrokerUnavailable as error:
-            log.debug("gates are left open while the broker is away", error=str(error))
+        shards = set(self._refused)
+        while shards:
+            count, away = await self._close_some(shards)
+            if count < _BATCH and not away:
+                return
+            shards -= away
 
-    async def _close_some(self, shards: list[int]) -> int:
+    async def _close_some(self, shards: set[int]) -> tuple[int, set[int]]:
+        """Close some gates; return how many were open, and the shards that did not answer."""
         async with self._database.transaction(idle_s=_CLOSING_S) as connection:
-            rows = await fetch(connection, QUERIES["ungated_operations"], shards=shards, limit=_BATCH)
-            if rows:
-                await self._close(rows)
-                await execute(connection, QUERIES["mark_gated"], id=[row["id"] for row in rows])
-        return len(rows)
+            wanted = sorted(shards)
+            rows = await fetch(connection, QUERIES["ungated_operations"], shards=wanted, limit=_BATCH)
+            away = await self._close(rows)
+            if closed := [row["id"] for row in rows if row["shard"] not in away]:
+                await execute(connection, QUERIES["mark_gated"], id=closed)
+        return len(rows), away
 
-    async def _close(self, rows: Sequence[Row]) -> None:
-        gates: dict[QueueRef, list[Gated]] = defaultdict(list)
+    async def _close(self, rows: Sequence[Row]) -> set[int]:
+        """Close the gates of these operations; return the shards that did not answer."""
+        gates: dict[tuple[int, QueueRef], list[Gated]] = defaultdict(list)
         for row in rows:
             gate = Gated(key=row["partition"], operation=str(row["id"]), messages=row["messages"])
-            gates[queue_of_row(row)].append(gate)
-        for queue, closing in gates.items():
-            await self._broker.close_gates(queue, closing)
+            gates[row["shard"], queue_of_row(row)].append(gate)
+        away: set[int] = set()
+        for (shard, queue), closing in gates.items():
+            if shard not in away and not await self._close_gates(queue, closing):
+                away.add(shard)
+        return away
+
+    async def _close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> bool:
+        """Close gates of one queue, unless the broker refuses; return whether it answered.
+
+        It refuses if the queue was deleted since, for example. Nobody else's allowance waits for that: the
+        processor runs these operations, and then they say themselves why they fail.
+        """
+        try:
+            async with asyncio.timeout(BROKER_ANSWER_S):
+                await self._broker.close_gates(queue, gates)
+        except TimeoutError:
+            return False
+        except Exception as error:
+            if isinstance(error, WeirError) and is_unknown(error):
+                log.debug("gates are left open while the broker is away", error=str(error))
+                return False
+            log.warning("operations get no gate", queue=queue.queue, error=text_of(error))
+        return True

@@ -114,7 +114,10 @@ class OrphanGates:
             log.warning(
                 "opening gates that nobody holds any more", queue=queue.queue, gates=len(gates), first=first
             )
-            await self._broker.open_gates(queue, gates)
+            try:
+                await self._broker.open_gates(queue, gates)
+            except WeirError as error:
+                log.warning("gates of a queue stay closed for now", queue=queue.queue, error=str(error))
         self._skip[shard] = 0 if len(page) < self._page else self._skip[shard] + len(alive)
         return len(page) - len(alive)
 

@@ -21,6 +21,10 @@ operation as for fifty, so waiting makes the rounds fuller and leaves more time 
 directly."""
 DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3
+SUSPECT_TRIES = 2
+"""After so many claims that ended without a word, an operation is claimed alone."""
+MAX_TRIES = 10
+"""After so many it is given up: the process that ran it ended each time."""
 
 
 class OperationStatus(StrEnum):
@@ -130,6 +134,8 @@ class Claimed:
     """How long it has waited, by PostgreSQL's clock alone."""
     retry_count: int
     max_retries: int
+    tries: int
+    """Claims without a word about its end, this one included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ import structlog
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Gated
-from weir.errors import WeirError
-from weir.model.ids import new_id
+from weir.errors import Unavailable, WeirError
+from weir.model.ids import OperationId, new_id
+from weir.model.item_loops import text_of
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
@@ -85,6 +86,10 @@ class Processor:
                 log.warning("the operation queue is not drained for now", error=str(error))
                 await asyncio.sleep(TROUBLE_S)
                 continue
+            except Exception:
+                log.exception("a round of the operation queue failed")
+                await asyncio.sleep(TROUBLE_S)
+                continue
             if not busy:
                 woken = await self._rest(rest_s)
                 rest_s = FIRST_REST_S if woken else min(2 * rest_s, LONGEST_REST_S)
@@ -110,7 +115,7 @@ class Processor:
             return 0
         results = await execute(self._broker, claimed)
         results = await self._reclose(claimed, results)
-        ages = await self._queue.settle(results, worker=self.worker)
+        ages = await self._settle(results)
         finished = {r.id for r in results if r.status is not OperationStatus.PENDING and r.id in ages}
         types = {operation.id: operation.type for operation in claimed}
         self.finished.update((types[r.id], r.status) for r in results if r.id in finished)
@@ -125,6 +130,25 @@ class Processor:
             ages_ms=[ages[operation_id] for operation_id in finished],
         )
         return len(finished)
+
+    async def _settle(self, results: list[SettledOperation]) -> dict[OperationId, int]:
+        """Store the results; one that PostgreSQL refuses fails for itself, and not with all others."""
+        try:
+            return await self._queue.settle(results, worker=self.worker)
+        except Unavailable:
+            raise
+        except Exception as error:
+            if len({result.partition for result in results}) == 1:
+                log.warning("results of operations could not be stored", error=text_of(error))
+                failed = [_unstorable(result, error) for result in results]
+                return await self._queue.settle(failed, worker=self.worker)
+        partitions: dict[int, list[SettledOperation]] = defaultdict(list)
+        for result in results:
+            partitions[result.partition].append(result)
+        ages: dict[OperationId, int] = {}
+        for group in partitions.values():
+            ages |= await self._settle(group)
+        return ages
 
     def _record_chained(self, claimed: Sequence[Claimed], finished: Sequence[SettledOperation]) -> None:
         """Record children, now that it is known under which id a message with a key is in its queue."""
@@ -151,7 +175,12 @@ class Processor:
         mine = await self._queue.find_still_mine(lost, worker=self.worker)
         void: set[str] = set()
         for queue, gates in _gates(c for c in claimed if c.id in mine).items():
-            granted = await self._broker.close_gates(queue, gates)
+            try:
+                granted = await self._broker.close_gates(queue, gates)
+            except WeirError as error:
+                # Its operations are tried again, and then say why themselves.
+                log.warning("gates stay open for now", queue=queue.queue, error=str(error))
+                continue
             void.update(gate.operation for gate, one in zip(gates, granted, strict=True) if one is None)
         if len(mine) > len(void):
             log.warning("closed gates again that the broker had lost", gates=len(mine) - len(void))
@@ -164,13 +193,26 @@ class Processor:
     async def _open(self, finished: list[Claimed]) -> None:
         """Let direct enqueues through again where nothing is queued any more."""
         for queue, gates in _gates(c for c in finished if c.type == OperationType.PUSH).items():
-            await self._broker.open_gates(queue, gates)
+            try:
+                await self._broker.open_gates(queue, gates)
+            except WeirError as error:
+                # `OrphanGates` opens them later.
+                log.warning("gates stay closed for now", queue=queue.queue, error=str(error))
 
 
 def _voided(result: SettledOperation) -> SettledOperation:
     text = "its producer was told that it is not queued, because PostgreSQL did not answer in time"
     return SettledOperation(
         id=result.id, partition=result.partition, status=OperationStatus.CANCELLED, error=text
+    )
+
+
+def _unstorable(result: SettledOperation, error: Exception) -> SettledOperation:
+    return SettledOperation(
+        id=result.id,
+        partition=result.partition,
+        status=OperationStatus.FAILED,
+        error=f"it ran, and its result could not be stored: {text_of(error)}",
     )
 
 

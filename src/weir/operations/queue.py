@@ -15,7 +15,7 @@ from weir.errors import WeirError
 from weir.model.durations import SECOND_MS
 from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
-from weir.operations.model import ALLOWANCE_MS, Claimed, NewOperation, SettledOperation
+from weir.operations.model import ALLOWANCE_MS, SUSPECT_TRIES, Claimed, NewOperation, SettledOperation
 
 QUERIES = load_queries("weir.operations", "queue.sql")
 
@@ -90,6 +90,7 @@ class OperationQueue:
             run=run,
             total=total,
             messages=messages,
+            suspect=SUSPECT_TRIES,
         )
         empty = [row["lane"] for row in rows if row["id"] is None]
         if empty:
@@ -174,4 +175,5 @@ def _claimed(row: Row) -> Claimed:
         age_ms=row["age_ms"],
         retry_count=row["retry_count"],
         max_retries=row["max_retries"],
+        tries=row["tries"],
     )

@@ -47,7 +47,8 @@ RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 SELECT coalesce(sum(pending), 0)::bigint AS depth FROM weir.operation_lanes WHERE pending > 0;
 
 -- name: claim_operations
--- Claim the oldest operations of partitions that nobody runs: free ones, and stuck ones past their time.
+-- Claim the oldest operations of partitions that nobody runs: free ones, and stuck ones past their time. A claim counts a try
+-- of each. One whose last tries ended without a word is claimed alone, because it may be what ended their processes.
 WITH lane AS (
     SELECT l.lane, l.priority FROM weir.operation_lanes l
     WHERE l.pending > 0 AND l.ready_ms <= weir.clock_ms() AND l.until_ms <= weir.clock_ms()
@@ -58,7 +59,7 @@ WITH lane AS (
 ), heads AS (
     SELECT lane.priority, o.*
     FROM lane CROSS JOIN LATERAL (
-        SELECT o.id, o.timeout_ms, o.lane, o.position, o.messages FROM weir.operations o
+        SELECT o.id, o.timeout_ms, o.lane, o.position, o.messages, o.tries FROM weir.operations o
         WHERE o.lane = lane.lane AND o.status IN ('pending', 'processing')
         ORDER BY o.position LIMIT %(run)s
     ) AS o
@@ -66,9 +67,11 @@ WITH lane AS (
 ), run AS (
     -- The first operations of each partition, until there are enough messages: a round must not hold up its process.
     SELECT id, timeout_ms, lane FROM (
-        SELECT *, sum(messages) OVER (ORDER BY priority, position) - messages AS before FROM heads
+        SELECT *, sum(messages) OVER turns - messages AS before,
+            count(*) FILTER (WHERE tries >= %(suspect)s) OVER turns AS suspects, row_number() OVER turns AS turn
+        FROM heads WINDOW turns AS (ORDER BY priority, position)
     ) AS h
-    WHERE before < %(messages)s
+    WHERE before < %(messages)s AND (suspects = 0 OR turn = 1)
 ), taken AS (
     UPDATE weir.operation_lanes l
     SET owner = %(worker)s, turn_ms = weir.clock_ms(),
@@ -77,10 +80,10 @@ WITH lane AS (
     RETURNING l.lane
 ), claimed AS (
     UPDATE weir.operations o
-    SET status = 'processing', started_ms = weir.clock_ms(), claimed_by = %(worker)s
+    SET status = 'processing', started_ms = weir.clock_ms(), claimed_by = %(worker)s, tries = o.tries + 1
     FROM run WHERE o.id = run.id AND o.status IN ('pending', 'processing')
     RETURNING o.id, o.position, o.organization, o.project, o.environment, o.queue, o.partition, o.lane,
-        o.type, o.payload, o.messages, weir.clock_ms() - o.created_ms AS age_ms, o.retry_count, o.max_retries
+        o.type, o.payload, o.messages, weir.clock_ms() - o.created_ms AS age_ms, o.retry_count, o.max_retries, o.tries
 )
 SELECT * FROM taken LEFT JOIN claimed USING (lane) ORDER BY position;
 
@@ -104,7 +107,7 @@ WITH input AS (
     UPDATE weir.operations o
     SET status = i.status, error = coalesce(i.error, o.error),
         last_error_ms = CASE WHEN i.error IS NULL THEN o.last_error_ms ELSE weir.clock_ms() END, result = coalesce(i.result, o.result),
-        retry_count = o.retry_count + i.counted::int,
+        retry_count = o.retry_count + i.counted::int, tries = 0,
         claimed_by = CASE WHEN i.status = 'pending' THEN NULL ELSE o.claimed_by END,
         finished_ms = CASE WHEN i.status = 'pending' THEN NULL ELSE weir.clock_ms() END
     FROM input i JOIN mine USING (lane)

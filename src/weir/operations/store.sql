@@ -102,7 +102,7 @@ WITH failed AS (
 )
 UPDATE weir.operations o
 SET status = 'pending', position = nextval(pg_get_serial_sequence('weir.operations', 'position')),
-    retry_count = 0, started_ms = NULL, finished_ms = NULL, claimed_by = NULL
+    retry_count = 0, tries = 0, started_ms = NULL, finished_ms = NULL, claimed_by = NULL
 FROM failed JOIN lane USING (lane)
 WHERE o.id = failed.id
 RETURNING o.id;
