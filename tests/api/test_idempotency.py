@@ -13,6 +13,7 @@ from support.waiting import until
 from weir.api.app import create_app
 from weir.api.idempotency import Idempotency
 from weir.api.services import Services
+from weir.spec.ir import Retention
 
 from .harness import Tenant, define, make_client
 
@@ -92,6 +93,27 @@ async def test_a_refused_request_may_be_tried_again(tenant: Tenant, services: Se
     await define(services, tenant.environment, "later")
     again = await tenant.client.post("/api/v1/push", json=items("later", 1), headers=headers)
     assert again.status_code == 201
+
+
+async def test_what_was_refused_is_tried_again_beside_what_was_accepted(
+    tenant: Tenant, services: Services, queue: str
+) -> None:
+    """Before, the retry got the old refusal after its cause had ended."""
+    headers = {"idempotency-key": "k-7"}
+    await define(services, tenant.environment, "full", retention=Retention(max_depth=1))
+    body = {"items": [{"queue": name, "payload": 1} for name in (queue, "missing", "full", "full")]}
+    first = await tenant.client.post("/api/v1/push", json=body, headers=headers)
+    statuses = [item["status"] for item in first.json()["items"]]
+    assert statuses == ["accepted", "refused", "accepted", "refused"]
+    await define(services, tenant.environment, "missing")
+    await tenant.client.post("/api/v1/pop", json={"queue": "full"})
+    again = await tenant.client.post("/api/v1/push", json=body, headers=headers)
+    found = again.json()["items"]
+    assert [item["status"] for item in found] == ["duplicate", "accepted", "duplicate", "accepted"]
+    assert [found[at]["id"] for at in (0, 2)] == [first.json()["items"][at]["id"] for at in (0, 2)]
+    once_more = await tenant.client.post("/api/v1/push", json=body, headers=headers)
+    assert (once_more.content, once_more.headers["idempotency-replayed"]) == (again.content, "true")
+    assert await depth(services, tenant, queue) == 1
 
 
 @pytest.mark.parametrize("key", ["", '""', "a b", "x" * 201, "\x7f", "é".encode().decode("latin-1")])

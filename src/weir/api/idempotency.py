@@ -3,7 +3,8 @@
 The broker keeps the promise itself: it remembers every derived message key for its window (24 h unless the
 queue says otherwise), across processes and restarts. This module adds more precise answers for as long as
 one process remembers the request: the stored answer word for word, 422 for another body under the same key,
-and 409 while the first request still runs.
+and 409 while the first request still runs. An answer that refuses a part of the request is not stored: the
+reason may end.
 """
 
 from __future__ import annotations
@@ -50,9 +51,12 @@ class Idempotency:
         route: str,
         key: str,
         body: bytes,
-        first: Callable[[], Awaitable[Reply]],
+        first: Callable[[], Awaitable[tuple[Reply, bool]]],
     ) -> Reply:
-        """Run `first`, or repeat its answer. Keys of different tenants and routes are independent."""
+        """Run `first`, which also says whether its answer is final, or repeat its answer.
+
+        Keys of different tenants and routes are independent.
+        """
         place = (environment, route, key)
         digest = hashlib.sha256(body).digest()
         seen = self._seen.get(place)
@@ -60,11 +64,11 @@ class Idempotency:
             return _again(seen, digest)
         self._remember(place, _Seen(digest=digest, reply=None))
         try:
-            reply = await first()
+            reply, final = await first()
         except BaseException:
             self._seen.pop(place, None)
             raise
-        if len(reply.body) <= _MAX_STORED_BYTES:
+        if final and len(reply.body) <= _MAX_STORED_BYTES:
             self._remember(place, _Seen(digest=digest, reply=reply))
         else:
             self._seen.pop(place, None)

@@ -244,10 +244,11 @@ async def _answer(
     call: HotRequest, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
 ) -> Reply:
     if key is None:
-        return await _push(call, items, single=single)
+        reply, _ = await _push(call, items, single=single)
+        return reply
     route = f"{call.scope['path']}?{call.scope.get('query_string', b'').decode('latin-1')}"
 
-    async def first() -> Reply:
+    async def first() -> tuple[Reply, bool]:
         return await _push(call, keyed(items, key), single=single)
 
     return await call.services.idempotency.run_once(
@@ -266,18 +267,20 @@ def keyed(items: list[PushItem], key: str) -> list[PushItem]:
     ]
 
 
-async def _push(call: HotRequest, items: Sequence[PushItem], *, single: bool) -> Reply:
+async def _push(call: HotRequest, items: Sequence[PushItem], *, single: bool) -> tuple[Reply, bool]:
+    """The answer, and whether all items were taken: a refusal may end."""
     answers = await call.services.pusher.push(items)
     failed = uniform_error(answers)
     if failed is not None:
         raise failed
     documents = [answer_document(answer) for answer in answers]
     queued = [answer for answer in answers if isinstance(answer, Queued)]
-    return Reply.json(
+    reply = Reply.json(
         documents[0] if single else {"items": documents},
         status=202 if queued else 201,
         headers=queued_headers(queued),
     )
+    return reply, not any(isinstance(answer, Refused) for answer in answers)
 
 
 def uniform_error(answers: Sequence[Any]) -> WeirError | None:
