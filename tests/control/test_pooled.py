@@ -11,6 +11,7 @@ import pytest
 from support.pgbouncer import pooled_url
 from support.statements import statement
 from weir.control.database import Database, execute, fetch
+from weir.control.inspect import inspect_postgres
 from weir.control.migrate import migrate_postgres
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.errors import Conflict, ControlUnavailable
@@ -130,6 +131,11 @@ async def test_a_migration_holds_others_off_and_leaves_no_lock(postgres_url: str
     finally:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def test_doctor_says_that_there_is_a_pooler(pooled: str, database_url: str) -> None:
+    assert "a pooler shares sessions" in (await inspect_postgres(pooled)).notes()[0]
+    assert (await inspect_postgres(database_url)).notes() == []
 
 
 async def test_statements_run_read_committed_whatever_the_default_is(any_url: str, database_url: str) -> None:

@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
+from weir.broker.keys import EVERY_WAKE
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 
@@ -36,6 +37,9 @@ class RedisState:
     last_write_failed: bool
     loading: bool = False
     """Redis still reads its data from the disk, and cannot answer for them."""
+    replica: bool = False
+    unpublished: str = ""
+    """Why a script may not publish; a script that is refused in its middle has written a half."""
 
     def release(self) -> tuple[int, ...]:
         return tuple(int(part) for part in self.version.split(".")[:2])
@@ -43,6 +47,12 @@ class RedisState:
     def refusals(self) -> list[str]:
         """Reasons not to start: messages would be lost silently."""
         found = []
+        if self.replica:
+            found.append("this Redis is a replica and takes no writes; give the URL of its primary")
+        if self.unpublished:
+            found.append(
+                f"the user of Redis may not publish ({self.unpublished}); `ACL SETUSER … &weir:*` allows it"
+            )
         if self.release() < MINIMUM:
             found.append(f"{self.name} {self.version} is too old; 6.2 or later is needed")
         if self.policy not in ("noeviction", _UNKNOWN):
@@ -86,6 +96,11 @@ async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
         raise Misconfigured(
             f"Redis refuses the user or password ({error}); correct `WEIR_REDIS_URL`"
         ) from None
+    except NoPermissionError as error:
+        raise Misconfigured(
+            f"the user of Redis lacks a right ({error}); `ACL SETUSER … ~* &weir:* +@all` "
+            "gives it all that Weir needs"
+        ) from None
     except DRIVER_ERRORS as error:
         raise BrokerUnavailable(f"Redis does not answer ({error}); look at its log and its URL") from None
 
@@ -101,6 +116,8 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
         append_only=all(node.append_only for node in nodes),
         policy=min((node.policy for node in nodes), key=lambda policy: policy == "noeviction"),
         last_write_failed=any(node.last_write_failed for node in nodes),
+        replica=any(node.replica for node in nodes),
+        unpublished=next((node.unpublished for node in nodes if node.unpublished), ""),
         loading=any(node.loading for node in nodes),
     )
 
@@ -108,6 +125,7 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
 async def _inspect(ask: _Ask) -> RedisState:
     info = await ask("INFO")
     policy = await _ask_config(ask, "maxmemory-policy")
+    replica, loading = info.get("role") == "slave", bool(info.get("loading"))
     return RedisState(
         name=str(info.get("server_name", "redis")).capitalize(),
         # Valkey also tells the version of the Redis that it descends from.
@@ -119,12 +137,14 @@ async def _inspect(ask: _Ask) -> RedisState:
         used_bytes=int(info.get("used_memory", 0)),
         max_bytes=int(info.get("maxmemory", 0)),
         last_write_failed=info.get("aof_last_write_status", "ok") != "ok",
-        loading=bool(info.get("loading")),
+        loading=loading,
+        replica=replica,
+        unpublished="" if replica or loading else await _try_to_publish(ask),
     )
 
 
 async def check_redis(url: str) -> None:
-    """Refuse to start on a Redis that would lose messages silently."""
+    """Refuse a Redis that would lose messages silently."""
     state = await inspect_redis(url)
     refusals = [*wrong_scheme(url, state), *state.refusals()]
     if refusals:
@@ -146,6 +166,15 @@ def wrong_scheme(url: str, state: RedisState) -> list[str]:
     if is_cluster(url):
         return ["this Redis is not a cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
     return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
+
+
+async def _try_to_publish(ask: _Ask) -> str:
+    """Publish as scripts do; the reason if the user may not, which is the default of users since Redis 7."""
+    try:
+        await ask("EVAL", "return redis.call('PUBLISH', ARGV[1], '')", 0, EVERY_WAKE)
+    except ResponseError as error:
+        return str(error).partition("script:")[0].strip()
+    return ""
 
 
 async def _ask_config(ask: _Ask, name: str) -> str:

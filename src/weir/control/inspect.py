@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import AsyncConnection
 
-from weir.control.database import CONNECT_S, Database
+from weir.control.database import CONNECT_S, Database, fetch_one
 from weir.control.migrate import PostgresMigrations, outstanding, read_migrations
 from weir.control.sql import load_queries
 from weir.errors import Misconfigured
@@ -28,6 +28,7 @@ class PostgresState:
     size_bytes: int
     fsync: bool
     read_only: bool
+    pooled: bool
     missing_migrations: int
 
     def problems(self) -> list[str]:
@@ -43,6 +44,11 @@ class PostgresState:
                 f"PostgreSQL lacks {amount(self.missing_migrations, 'migration')}; run `weir migrate`"
             )
         return found
+
+    def notes(self) -> list[str]:
+        if not self.pooled:
+            return []
+        return ["a pooler shares sessions, so processes look for each other's news every 0.5 s"]
 
 
 async def is_starting(url: str) -> bool:
@@ -72,9 +78,11 @@ async def inspect_postgres(url: str) -> PostgresState:
     """Read the state of a PostgreSQL server and count the migrations that it lacks."""
     await is_starting(url)
     async with Database(url, max_size=2, timeout_s=5, name="weir doctor") as database:
-        row = await database.fetch_one(_QUERIES["server_state"])
+        async with database.connection() as connection:
+            pooled = connection.pooled
+            row = await fetch_one(connection, _QUERIES["server_state"])
         applied = await PostgresMigrations(database).read_applied()
     missing = outstanding(applied, read_migrations("weir.control.migrations"), store="PostgreSQL")
     if row is None:
         raise RuntimeError("a query without FROM returns one row")
-    return PostgresState(**row, missing_migrations=len(missing))
+    return PostgresState(**row, pooled=pooled, missing_migrations=len(missing))

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,12 @@ from weir.errors import Misconfigured
 
 # Servers whose owner was killed end by themselves; they may take this long to write their data.
 _ORPHAN_PATIENCE_S = 30.0
+
+
+def free_space(folder: Path) -> tuple[Path, int]:
+    """How many bytes are free for a folder that may not exist yet, and the existing folder above it."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return existing, shutil.disk_usage(existing).free
 
 
 class DataDir:

@@ -230,7 +230,7 @@ async def open_process(
             presence=presence,
             servers=ServingProcesses(redis),
             probes=(
-                redis_probe(broker),
+                redis_probe(broker, url=urls.redis),
                 epoch_probe(epochs),
                 postgres_probe(database),
                 disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 from weir.api.services import ReadinessProbe
 from weir.broker.broker import Broker
+from weir.broker.preflight import check_redis
 from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.sql import NamedQuery
+from weir.embedded.datadir import free_space
 from weir.errors import ControlUnavailable, Unavailable
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 
@@ -18,11 +19,16 @@ _ONE = NamedQuery(name="one", sentence="Show that PostgreSQL answers.", text="SE
 _PROBE_SCOPE = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="weir", environment="readiness")
 
 
-def redis_probe(broker: Broker) -> ReadinessProbe:
-    """Redis takes writes. With a full disk, or as a read-only replica, it answers reads but refuses this."""
+def redis_probe(broker: Broker, *, url: str) -> ReadinessProbe:
+    """Redis takes writes, and would be accepted at a start.
+
+    With a full disk, or as a read-only replica, it answers reads but refuses a write. Its settings may change
+    while this process serves.
+    """
 
     async def check() -> None:
         await broker.limit(_PROBE_SCOPE, None)
+        await check_redis(url)
 
     return ReadinessProbe(name="redis", check=check)
 
@@ -52,8 +58,8 @@ def disk_probe(path: Path, *, min_free_bytes: int) -> ReadinessProbe:
     """The disk of the data directory, on which the embedded servers write, has free space."""
 
     async def check() -> None:
-        found = await asyncio.to_thread(shutil.disk_usage, path)
-        if found.free < min_free_bytes:
-            raise Unavailable(f"only {found.free} bytes are free in `{path}`; make room")
+        existing, free_bytes = await asyncio.to_thread(free_space, path)
+        if free_bytes < min_free_bytes:
+            raise Unavailable(f"only {free_bytes} bytes are free in `{existing}`; make room")
 
     return ReadinessProbe(name="disk", check=check)

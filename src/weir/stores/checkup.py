@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from weir.broker.preflight import inspect_redis, wrong_scheme
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
+from weir.embedded.datadir import free_space
 from weir.embedded.java import find_java, find_spark
 from weir.embedded.open import stack_from
 from weir.embedded.run_file import running_urls
@@ -91,7 +91,7 @@ async def _redis(url: str) -> Section:
 
 async def _postgres(url: str) -> Section:
     state = await inspect_postgres(url)
-    return {**asdict(state), "problems": state.problems()}
+    return {**asdict(state), "problems": state.problems(), "notes": state.notes()}
 
 
 async def _clickhouse(url: str) -> Section:
@@ -134,8 +134,7 @@ def _without_secret(hook: Hook) -> str:
 
 
 def _disk(folder: Path) -> Section:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    usage = shutil.disk_usage(existing)
-    low = usage.free < _LOW_DISK_BYTES
+    existing, free_bytes = free_space(folder)
+    low = free_bytes < _LOW_DISK_BYTES
     problems = [f"less than 1 GiB is free under `{existing}`; make room"] if low else []
-    return {"ok": not low, "path": str(existing), "free_bytes": usage.free, "problems": problems}
+    return {"ok": not low, "path": str(existing), "free_bytes": free_bytes, "problems": problems}
