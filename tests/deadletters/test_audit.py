@@ -52,7 +52,7 @@ async def test_a_lost_row_of_the_summary_is_counted_afresh_by_the_next_change(lo
     await lone_world.kill(queue, 4)
     assert await lone_world.summary() == {"orders": 4}
     await vandalise(lone_world, "TRUNCATE weir.dlq_summary")
-    letters = await lone_world.letters.newest(queue)
+    letters = await lone_world.newest(queue)
     await lone_world.letters.delete(queue, letters[0].id, by="test")
     assert await lone_world.summary() == {"orders": 3}
 

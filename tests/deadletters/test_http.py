@@ -446,3 +446,36 @@ async def test_prometheus_says_unknown_while_postgresql_is_away(api: Api) -> Non
     await gone.aclose()
     assert "weir_dlq_up 0.0" in text
     assert "dead_job_count{" not in text
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"),
+    [
+        (b'{"name": "\\ud83d", "n": 1}', {"name": "?", "n": 1}),
+        (b'{"\\ud83d": ["a\\udc00"]}', {"?": ["a?"]}),
+        (b'{"n": NaN}', {"n": None}),
+        (b'{"n": 12345678901234567890123}', {"n": 12345678901234567890123}),
+    ],
+)
+async def test_a_letter_is_shown_whatever_text_its_payload_holds(
+    api: Api, payload: bytes, shown: Any
+) -> None:
+    queue = await api.world.define("orders")
+    message = NewMessage(payload=payload)
+    await api.world.broker.enqueue(queue, [message])
+    await api.world.die(queue)
+    await api.world.move()
+    page = await api.client.get("/api/v1/dlq/letters", params={"queue": "orders"})
+    one = await api.client.get(f"/api/v1/dlq/letters/{message.id}", params={"queue": "orders"})
+    previews = await api.client.get("/admin/queues/orders/dlq")
+    job = await api.client.get(f"/admin/queues/orders/dlq/{message.id}")
+    started = await api.client.post(
+        "/api/v1/dlq/redrives", json={"filter": {"queue": "orders"}, "patch": '{"a": 1}', "dry_run": True}
+    )
+    while await api.world.runner.step(started.json()["id"]):
+        pass
+    samples = await api.client.get(f"/api/v1/dlq/tasks/{started.json()['id']}/samples")
+    assert page.json()["items"][0]["payload"] == shown
+    assert one.json()["payload"] == job.json()["payload"] == shown
+    assert previews.json()["dead_letters"][0]["preview"]["payload"] == shown
+    assert samples.json()["items"][0]["payload"] == shown

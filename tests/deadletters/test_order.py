@@ -83,7 +83,7 @@ async def test_a_replay_by_hand_does_not_count_for_the_redrive_before_it(world: 
     queue = await expire_all(world, 1)
     action = await world.work(await world.start(redrive()))
     await fail_all(world, queue)
-    (again,) = await world.letters.newest(queue)
+    (again,) = await world.newest(queue)
     await world.letters.redrive(queue, again.id, by="ann")
     await fail_all(world, queue)
     assert (await world.bulk_actions.find(world.environment, action.id)).died_again == 1
@@ -148,7 +148,7 @@ async def test_what_died_for_another_reason_since_is_not_part_of_a_resumed_redri
     world.clock.advance(1000)
     assert (await world.work(action)).state is BulkActionState.COMPLETED
     assert numbers(await waiting_in_turn(world, queue)) == [2, 3, 4, 5]
-    (left,) = await world.letters.newest(queue)
+    (left,) = await world.newest(queue)
     assert json.loads(left.payload) == {"n": 99}
     await world.check_exact()
 
@@ -184,11 +184,11 @@ async def test_the_order_is_kept_when_the_parents_are_forgotten(world: World) ->
 
 async def test_lists_show_letters_by_their_original_order_and_page_through_all(world: World) -> None:
     queue = await expire_all(world, 10)
-    for letter in (await world.letters.newest(queue))[::3]:
+    for letter in (await world.newest(queue))[::3]:
         await world.letters.redrive(queue, letter.id, by="ann")
     await fail_all(world, queue)
     found, before = [], None
-    while page := await world.letters.newest(queue, before=before, limit=3):
+    while page := await world.newest(queue, before=before, limit=3):
         found += page
         before = page[-1].position
     assert numbers([letter.payload for letter in found]) == list(range(9, -1, -1))

@@ -61,7 +61,7 @@ async def test_a_purge_by_expression_leaves_the_rest(world: World) -> None:
 async def test_one_letter_can_be_deleted(world: World) -> None:
     await half_exhausted(world)
     queue = world.environment.queue("orders")
-    letters = await world.letters.newest(queue)
+    letters = await world.newest(queue)
     spent = next(letter for letter in letters if letter.exhausted)
     fresh = next(letter for letter in letters if not letter.exhausted)
     await world.letters.delete(queue, spent.id, by="ann")
@@ -91,9 +91,9 @@ async def test_lists_are_paged_from_the_newest(world: World) -> None:
     for n in range(5):
         world.clock.advance(10)
         ids += await world.kill(queue, n)
-    first = await world.letters.newest(queue, limit=2)
+    first = await world.newest(queue, limit=2)
     assert [letter.id for letter in first] == [ids[4], ids[3]]
     last = first[-1]
-    rest = await world.letters.newest(queue, before=Position(enqueued_at_ms=last.enqueued_at_ms, id=last.id))
+    rest = await world.newest(queue, before=Position(enqueued_at_ms=last.enqueued_at_ms, id=last.id))
     assert [letter.id for letter in rest] == [ids[2], ids[1], ids[0]]
-    assert await world.letters.newest(world.environment.queue("unknown")) == []
+    assert await world.newest(world.environment.queue("unknown")) == []

@@ -13,6 +13,7 @@ from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound
+from weir.model.ids import MessageId
 from weir.model.message import Failure, NewMessage
 from weir.spec.ir import MessageField, Ordering, QueueSpec
 
@@ -167,7 +168,7 @@ async def test_fields_of_the_filter_narrow_it(world: World) -> None:
     late_ms = world.clock.now_ms()
     await world.kill(orders, {"n": 2}, error="timeout after 30")
     await world.kill(mails, {"n": 3}, error="timeout after 99")
-    found = await world.letters.newest(mails)
+    found = await world.newest(mails)
     dry = await world.work(await world.start(redrive(fingerprint=found[0].fingerprint, dry_run=True)))
     assert (dry.matched, dry.expected) == (2, 2)
     dry = await world.work(await world.start(redrive(died_from_ms=late_ms, queue="orders", dry_run=True)))
@@ -419,10 +420,12 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
         raise KilledHere
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("weir.deadletters.replay._settle", killed_here)
+        patch.setattr("weir.deadletters.bulk_action_batch.settle", killed_here)
         with pytest.raises(KilledHere):
             await world.runner.step(action.id)
     assert await world.summary() == {"orders": 20}
+    assert await world.runner.step(action.id) is None
+    world.clock.advance(240_000)
     queue, seen = world.environment.queue("orders"), []
     for _ in range(10):
         # Workers finish what went out before the redrive goes on, so only its own memory can stop it.
@@ -437,7 +440,7 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
     await world.check_exact()
 
 
-class KilledHere(BaseException):
+class KilledHere(SystemExit):
     """As kill -9 does, it leaves no time for anything."""
 
 
@@ -555,3 +558,26 @@ async def test_letters_that_no_queue_would_take_are_skipped_and_the_others_go(wo
     with pytest.raises(InvalidInput, match="cannot be replayed"):
         await world.letters.redrive(queue, huge.id, by="ann")
     await world.check_exact()
+
+
+async def test_cancelled_canaries_prove_nothing(world: World) -> None:
+    action = await canaries(world)
+    queue = world.environment.queue("orders")
+    sent = [letter.replay_id for letter in await world.letters_of(action.canary_ids)]
+    await world.broker.cancel(queue, [MessageId(str(one)) for one in sent])
+    world.clock.advance(1000)
+    action = await world.work(action)
+    assert (action.state, action.done) == (BulkActionState.STOPPED_BY_CANARY, 4)
+    assert action.canary_state == "failed"
+    assert action.note == "4 of 4 canaries were cancelled, so they prove nothing; resume to send new ones"
+    (letter, *_) = await world.letters_of(action.canary_ids)
+    assert letter.replay_result is None
+    assert await world.letters.fate_of_replay(letter) == "cancelled"
+
+
+async def test_patience_is_told_as_people_say_it(world: World) -> None:
+    action = await canaries(world, canary_patience_ms=1_500)
+    world.clock.advance(1_500)
+    action = await world.work(action)
+    assert "after 1.5 s" in str(action.note)
+    assert action.canary_state == "failed"

@@ -15,6 +15,7 @@ from weir.deadletters.bulk_action_runner import BulkActionRunner
 from weir.deadletters.bulk_action_store import BulkActionStore
 from weir.deadletters.bulk_actions import BulkAction, NewBulkAction
 from weir.deadletters.copier import DeadLetterCopier
+from weir.deadletters.dead_letter import DeadLetter, read_letters
 from weir.deadletters.mover import Mover
 from weir.deadletters.rates import SendLimits
 from weir.deadletters.retention import DeadLetterRetention
@@ -122,6 +123,13 @@ class World:
             if stepped is None or stepped.state.over:
                 break
         return await self.bulk_actions.find(self.environment, action.id)
+
+    async def newest(self, queue: QueueRef, **options: Any) -> list[DeadLetter]:
+        """The letters of a page of a queue."""
+        return list((await self.letters.newest(queue, **options)).letters)
+
+    async def letters_of(self, ids: Sequence[str]) -> list[DeadLetter]:
+        return await read_letters(self.database, ids)
 
     async def rows(self, sql: str) -> list[Any]:
         async with self.database.connection() as connection:

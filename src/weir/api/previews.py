@@ -6,12 +6,53 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 MAX_WHOLE_BYTES = 1_024
 """A smaller payload is shown as it is."""
 MAX_PARTS = 50
 MAX_TEXT = 100
 MAX_DEPTH = 8
 CUT = "…"
+_INT_BITS = 63
+"""orjson writes no larger number by itself."""
+
+
+def shown_json(payload: bytes) -> Any:
+    """A payload as it stands in a JSON answer, exactly as it came if it is plain JSON; None if it is not
+    JSON.
+
+    What only some readers take for JSON is read and written again: half an emoji becomes `?`, NaN null.
+    """
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        pass
+    else:
+        return orjson.Fragment(payload)
+    try:
+        return _shown(json.loads(payload))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shown(value: Any) -> Any:
+    """A value that every JSON text can hold."""
+    match value:
+        case str():
+            return shown_text(value)
+        case Mapping():
+            return {shown_text(name): _shown(member) for name, member in value.items()}
+        case list():
+            return [_shown(member) for member in value]
+        case int() if value.bit_length() > _INT_BITS:
+            return orjson.Fragment(str(value))
+    return value
+
+
+def shown_text(text: str) -> str:
+    """A text without lone surrogates, which no encoding of JSON can carry."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def preview_of(payload: bytes) -> Any:
@@ -24,8 +65,11 @@ def preview_of(payload: bytes) -> Any:
 
 
 def _is_shallow(value: Any, depth: int = 0) -> bool:
-    """Whether the value can be shown whole; even a small one may have hundreds of levels."""
-    if depth > MAX_DEPTH:
+    """Whether the value can be shown whole; even a small one may have hundreds of levels, or half an
+    emoji."""
+    if depth > MAX_DEPTH or (isinstance(value, str) and value != shown_text(value)):
+        return False
+    if isinstance(value, Mapping) and any(name != shown_text(name) for name in value):
         return False
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return all(_is_shallow(member, depth + 1) for member in members)
@@ -70,7 +114,7 @@ class _Cutter:
 
 
 def _cut_text(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + CUT
+    return shown_text(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + CUT)
 
 
 def _rest(count: int) -> str:

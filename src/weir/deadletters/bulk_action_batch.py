@@ -1,34 +1,47 @@
-"""One batch of a bulk action: reads a window of letters, and sends, deletes or counts the ones that match."""
+"""One batch of a bulk action: reads a window of letters, and sends, deletes or counts the ones that match.
+
+No transaction is open while letters are read, evaluated or sent. A batch ends with what is left to write, and
+the runner does that in the transaction that saves the action.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate, takewhile
 
 from weir.broker.broker import Broker
-from weir.control.database import Connection, Row, fetch
+from weir.control.database import Connection, Database, Row, fetch
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.sql import NamedQuery
 from weir.deadletters.bulk_actions import MAX_SAMPLES, NIL, BulkAction, BulkActionKind, CanaryState
-from weir.deadletters.dead_letter import DeadLetter, letter_of, lock_letters
+from weir.deadletters.dead_letter import DeadLetter, read_letters
+from weir.deadletters.evaluation import Unanswered, judged
 from weir.deadletters.filters import compile_known, predicate, variables_of
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.queries import DEAD_LETTERS
-from weir.deadletters.replay import Replays, delete, send_replays, unsendable
+from weir.deadletters.replay import Hand, Replays, delete, prepare, send, settle, split_sendable
 from weir.deadletters.summary import count_gone
-from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES
 from weir.model.names import QueueRef
 
 FULL_DELAY_MS = 1_000
 """When to try again if the queue is full."""
+HELD_DELAY_MS = 200
+"""When to look again at letters that another redrive has in hand."""
+HELD_NOTE = "another redrive has the next letters in hand; waiting for it"
 PACE_MS = 500
 """An action with a rate does about one batch in this time, with as many letters as the rate allows in it."""
 DELETE_BATCH = 1_000
 """Letters per transaction of a purge. Their groups and consumers are locked until it ends."""
+DELETE_BYTES = 64 << 20
+"""Bytes of payloads per transaction of a purge; PostgreSQL deletes them in pieces of 2 kB."""
 COUNT_BATCH = 5_000
-"""Letters per transaction of a dry run, which locks nothing and reads no payloads."""
+"""Letters per batch of a dry run that reads no payloads."""
+BATCH_BYTES = 2 << 20
+"""Bytes of letters that a batch reads, unless the first letter alone has more. A megabyte holds the event
+loop for about 10 ms until it is read and sent."""
 LARGE_ENVELOPE = MAX_HEADER_BYTES - 4_096
 """A replay adds headers, so a larger envelope may get over the limit. A dry run checks only such letters."""
 
@@ -57,33 +70,55 @@ class Batch:
     problem: str | None = None
 
 
+Finish = Callable[[Connection], Awaitable[Batch]]
+"""What is left of a batch: its writes, in the transaction that saves its action."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meant:
     """The rows of a window that are meant, and how many the expression had no answer for."""
 
-    rows: list[Row]
+    rows: Sequence[Row]
+    letters: Mapping[str, DeadLetter] = field(default_factory=dict)
+    """The letters that were read to find out."""
     unanswered: int = 0
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The stores and the time that a batch works with."""
+    """The stores and the time that a batch works with, and the letters that it has in hand."""
 
-    connection: Connection
+    database: Database
     broker: Broker
     definitions: QueueDefinitions
     now_ms: int
+    hand: Hand
 
 
-async def do_batch(work: Work, action: BulkAction) -> Batch:
-    """Do the next batch of the action's current walk key, in the transaction of `work`."""
+def finished(batch: Batch) -> Finish:
+    """A batch that has nothing left to write."""
+
+    async def finish(_: Connection) -> Batch:
+        return batch
+
+    return finish
+
+
+async def do_batch(work: Work, action: BulkAction) -> Finish:
+    """Do the next batch of the action's current walk key."""
     if action.kind is BulkActionKind.PURGE and not action.dry_run and action.filter.expression is None:
-        return await _purge_by_fields(work, action)
-    window = await _fetch_next(work.connection, action, WINDOWS[action.by_group], limit=_window_size(action))
+        return partial(_purge_by_fields, work, action)
+    async with work.database.connection() as connection:
+        window = await _fetch_next(
+            connection, work, action, WINDOWS[action.by_group], limit=_window_size(action)
+        )
     if not window:
-        return Batch(key_done=True)
-    meant = await _pick(work.connection, action, window)
+        return finished(Batch(key_done=True))
+    window = _that_may_be_read(action, window)
+    if not window:
+        return finished(_stay(action, delay_ms=HELD_DELAY_MS, note=HELD_NOTE))
+    meant = await _pick(work, action, window)
     taken = meant.rows[: batch_limit(action)]
     # The cursor moves past the whole window, unless the next batch must take the rest of it.
     last = window[-1] if len(taken) == len(meant.rows) else taken[-1]
@@ -91,23 +126,31 @@ async def do_batch(work: Work, action: BulkAction) -> Batch:
     if last is window[-1]:
         batch = replace(batch, skipped=meant.unanswered, problem=meant.problem)
     if not taken:
-        return batch
+        return finished(batch)
     if action.dry_run:
-        return await _count_unsendable(work, action, taken, batch)
+        return finished(await _count_unsendable(work, action, taken, meant, batch))
     if action.kind is BulkActionKind.PURGE:
-        done = await delete(work.connection, [row["id"] for row in taken], now_ms=work.now_ms)
-        return replace(batch, done=done, delay_ms=pause_ms(action, done))
-    return await _redrive(work, action, window, taken, batch)
+        return partial(_delete, work, action, [str(row["id"]) for row in taken], batch)
+    return await _redrive(work, action, window, taken, meant, batch)
 
 
-async def _purge_by_fields(work: Work, action: BulkAction) -> Batch:
+async def _purge_by_fields(work: Work, action: BulkAction, connection: Connection) -> Batch:
     """Purge with one statement, since no expression has to see the letters."""
-    rows = await _fetch_next(work.connection, action, PURGES[action.by_group], limit=batch_limit(action))
-    if not rows:
+    rows = await _fetch_next(
+        connection,
+        work,
+        action,
+        PURGES[action.by_group],
+        limit=batch_limit(action),
+        most_bytes=DELETE_BYTES,
+    )
+    if not rows[0]["seen"]:
         return Batch(key_done=True)
+    if not rows[0]["scanned"]:
+        return _stay(action, delay_ms=HELD_DELAY_MS, note=HELD_NOTE)
     # A window without a letter to delete is one row without a group.
     gone = [row for row in rows if row["letters"]]
-    done = await count_gone(work.connection, gone, now_ms=work.now_ms)
+    done = await count_gone(connection, gone, now_ms=work.now_ms)
     return Batch(
         scanned=rows[0]["scanned"],
         matched=rows[0]["matched"],
@@ -118,8 +161,15 @@ async def _purge_by_fields(work: Work, action: BulkAction) -> Batch:
     )
 
 
+async def _delete(
+    work: Work, action: BulkAction, ids: Sequence[str], batch: Batch, connection: Connection
+) -> Batch:
+    done = await delete(connection, ids, now_ms=work.now_ms)
+    return replace(batch, done=done, delay_ms=pause_ms(action, done))
+
+
 async def _fetch_next(
-    connection: Connection, action: BulkAction, query: NamedQuery, *, limit: int
+    connection: Connection, work: Work, action: BulkAction, query: NamedQuery, **limits: int
 ) -> list[Row]:
     """Run a query over the next letters of the action's walk key."""
     return await fetch(
@@ -132,7 +182,8 @@ async def _fetch_next(
         retried_to=action.retried_to,
         action=action.id,
         exhausted_only=action.kind is BulkActionKind.PURGE and not action.filter.include_unexhausted,
-        limit=limit,
+        now_ms=work.now_ms,
+        **limits,
         **action.filter.conditions(),
     )
 
@@ -145,37 +196,70 @@ def _window_size(action: BulkAction) -> int:
     return DELETE_BATCH if action.kind is BulkActionKind.PURGE else MAX_BATCH
 
 
-async def _pick(connection: Connection, action: BulkAction, window: Sequence[Row]) -> Meant:
+def _that_may_be_read(action: BulkAction, window: Sequence[Row]) -> list[Row]:
+    """The beginning of a window: until its bytes are enough, and before a letter that somebody has in
+    hand."""
+    sizes = [row["bytes"] if _is_read(action, row) else 0 for row in window]
+    before = (total - size for total, size in zip(accumulate(sizes), sizes, strict=True))
+    fits = [row for row, bytes_before in zip(window, before, strict=True) if bytes_before < BATCH_BYTES]
+    if action.dry_run:
+        return fits
+    return list(takewhile(lambda row: not (row["held"] and row["admitted"]), fits))
+
+
+def _is_read(action: BulkAction, row: Row) -> bool:
+    """Whether the batch reads all of a letter; the others are only counted or deleted."""
+    if not row["admitted"]:
+        return False
+    if action.filter.expression is not None or action.patch is not None:
+        return True
+    if action.kind is BulkActionKind.PURGE:
+        return False
+    return not action.dry_run or bool(row["envelope_bytes"] > LARGE_ENVELOPE)
+
+
+async def _pick(work: Work, action: BulkAction, window: Sequence[Row]) -> Meant:
+    """The rows that are meant.
+
+    A letter for which the expression has no answer is not meant, and is counted.
+    """
     admitted = [row for row in window if row["admitted"]]
     if action.filter.expression is None or not admitted:
         return Meant(rows=admitted)
-    return await _pick_by_expression(connection, action.filter.expression, admitted)
+    letters = await _read(work, admitted)
+    there = [row for row in admitted if str(row["id"]) in letters]
+    holds = predicate(compile_known(action.filter.expression), variables_of)
+    answers = await judged(holds, [letters[str(row["id"])] for row in there])
+    unanswered = [answer.reason for answer in answers if isinstance(answer, Unanswered)]
+    return Meant(
+        rows=[row for row, answer in zip(there, answers, strict=True) if answer is True],
+        letters=letters,
+        unanswered=len(unanswered),
+        problem=unanswered[-1] if unanswered else None,
+    )
 
 
-async def _pick_by_expression(connection: Connection, expression: str, rows: Sequence[Row]) -> Meant:
-    """Evaluate the expression on whole letters; a letter without an answer is not meant, and is counted."""
-    holds = predicate(compile_known(expression), variables_of)
-    whole = await fetch(connection, DEAD_LETTERS["select_letters"], ids=[row["id"] for row in rows])
-    letters = {row["id"]: letter_of(row) for row in whole}
-    meant, unanswered, problem = [], 0, None
-    for row in rows:
-        try:
-            if row["id"] in letters and holds(letters[row["id"]]):
-                meant.append(row)
-        except InvalidInput as error:
-            unanswered, problem = unanswered + 1, error.message
-    return Meant(rows=meant, unanswered=unanswered, problem=problem)
+async def _read(work: Work, rows: Sequence[Row]) -> dict[str, DeadLetter]:
+    """Whole letters by id, in their original order; the caller has bounded their bytes."""
+    return {one.id: one for one in await read_letters(work.database, [str(row["id"]) for row in rows])}
 
 
-async def _count_unsendable(work: Work, action: BulkAction, taken: Sequence[Row], batch: Batch) -> Batch:
+async def _read_taken(work: Work, taken: Sequence[Row], meant: Meant) -> list[DeadLetter]:
+    letters = meant.letters or await _read(work, taken)
+    wanted = {str(row["id"]) for row in taken}
+    return [letter for letter in letters.values() if letter.id in wanted]
+
+
+async def _count_unsendable(
+    work: Work, action: BulkAction, taken: Sequence[Row], meant: Meant, batch: Batch
+) -> Batch:
     """Count the letters that a redrive would skip: the patch breaks them, or no queue would take them."""
     doubtful = [row for row in taken if action.patch is not None or row["envelope_bytes"] > LARGE_ENVELOPE]
     if action.kind is BulkActionKind.PURGE or not doubtful:
         return batch
-    whole = await fetch(work.connection, DEAD_LETTERS["select_letters"], ids=[row["id"] for row in doubtful])
-    letters = [letter_of(row) for row in whole]
-    patch = None if action.patch is None else await _compile(work, action.patch, letters[0].queue)
-    skipped = unsendable(letters, action_id=action.id, patch=patch)
+    letters = await _read_taken(work, doubtful, meant)
+    messages, skipped = await prepare(letters, action.id, await _patch(work, action, letters))
+    skipped |= split_sendable(messages)[1]
     return replace(
         batch,
         skipped=batch.skipped + len(skipped),
@@ -184,36 +268,49 @@ async def _count_unsendable(work: Work, action: BulkAction, taken: Sequence[Row]
 
 
 async def _redrive(
-    work: Work, action: BulkAction, window: Sequence[Row], taken: Sequence[Row], batch: Batch
-) -> Batch:
-    letters = await lock_letters(work.connection, [row["id"] for row in taken])
+    work: Work,
+    action: BulkAction,
+    window: Sequence[Row],
+    taken: Sequence[Row],
+    meant: Meant,
+    batch: Batch,
+) -> Finish:
+    letters = await _read_taken(work, taken, meant)
     if not letters:
-        return batch
-    patch = None if action.patch is None else await _compile(work, action.patch, letters[0].queue)
-    replays = await send_replays(
-        work.connection, work.broker, letters, now_ms=work.now_ms, action_id=action.id, patch=patch
-    )
+        return finished(batch)
+    messages, skipped = await prepare(letters, action.id, await _patch(work, action, letters))
+    replays = await send(work.broker, work.hand, letters[0].queue, messages, now_ms=work.now_ms)
+    skipped |= replays.skipped
     batch = replace(
         batch,
         done=len(replays.replayed),
-        skipped=batch.skipped + len(replays.skipped),
+        skipped=batch.skipped + len(skipped),
         replayed=tuple(replays.replayed),
         delay_ms=pause_ms(action, len(replays.replayed)),
-        problem=next(iter(replays.skipped.values()), batch.problem),
+        problem=next(iter(skipped.values()), batch.problem),
     )
-    return _until_full(action, window, letters, replays, batch) if replays.full else batch
+    if replays.stopped is not None:
+        batch = _until_stopped(action, window, letters, replace(replays, skipped=skipped), batch)
+    return partial(_settle, work, action, replays.replayed, batch)
 
 
-def _until_full(
+async def _settle(
+    work: Work, action: BulkAction, replayed: Mapping[str, str], batch: Batch, connection: Connection
+) -> Batch:
+    await settle(connection, work.hand, replayed, action_id=action.id, now_ms=work.now_ms)
+    return batch
+
+
+def _until_stopped(
     action: BulkAction, window: Sequence[Row], letters: Sequence[DeadLetter], replays: Replays, batch: Batch
 ) -> Batch:
-    """The batch up to the last letter that was sent or skipped before the queue was full, and then a pause.
+    """The batch up to the last letter that was sent or skipped before one could not be, and then a pause.
 
-    The cursor must not pass a letter that found no room, or letters after it would overtake it.
+    The cursor must not pass a letter that was not sent, or letters after it would overtake it.
     """
-    settled = replays.replayed.keys() | replays.skipped.keys()
+    settled = replays.replayed.keys() | replays.skipped.keys() | replays.gone
     handled = [letter.id for letter in takewhile(lambda letter: letter.id in settled, letters)]
-    reached = Batch(after_enqueued_at_ms=action.after_enqueued_at_ms, after_id=action.after_id)
+    reached = _stay(action)
     if handled:
         last = next(row for row in window if str(row["id"]) == handled[-1])
         reached = _reached(window, last, matched=len(handled), samples=())
@@ -225,14 +322,29 @@ def _until_full(
         samples=batch.samples if handled else (),
         after_enqueued_at_ms=reached.after_enqueued_at_ms,
         after_id=reached.after_id,
-        delay_ms=FULL_DELAY_MS,
-        note=f"the queue `{letters[0].queue.queue}` is full; waiting for room",
+        delay_ms=FULL_DELAY_MS if replays.full else HELD_DELAY_MS,
+        note=replays.stopped,
     )
 
 
-async def _compile(work: Work, text: str, queue: QueueRef) -> Patch:
-    definition = await work.definitions.find(queue)
+async def _patch(work: Work, action: BulkAction, letters: Sequence[DeadLetter]) -> Patch | None:
+    if action.patch is None or not letters:
+        return None
+    return await compile_for(work.definitions, action.patch, letters[0].queue)
+
+
+async def compile_for(definitions: QueueDefinitions, text: str, queue: QueueRef) -> Patch:
+    """A patch with the message type that payloads of a queue must have."""
+    definition = await definitions.find(queue)
     return compile_patch(text, () if definition is None else definition.spec.message_type)
+
+
+def _stay(action: BulkAction, **members: object) -> Batch:
+    """A batch that did nothing: the next one begins where this one did."""
+    here = Batch(
+        after_enqueued_at_ms=action.after_enqueued_at_ms, after_id=action.after_id, cursor=action.cursor
+    )
+    return replace(here, **members)  # type: ignore[arg-type]
 
 
 def _reached(window: Sequence[Row], last: Row, *, matched: int, samples: Sequence[Row]) -> Batch:

@@ -1,11 +1,15 @@
-"""Works off bulk actions, one small transaction at a time.
+"""Works off bulk actions, one batch at a time, each under a claim that is committed before the batch begins.
 
-The runner that locks an action's row does its next batch, and the batch moves the cursor in the same
-transaction. So any number of runners may run, and an action goes on where it was if one of them is killed.
+Any number of runners may run. The claim counts the try, so that a batch that ends its process is counted
+too; when its deadline has passed, another runner takes the action over. The batch moves the cursor in the
+transaction that ends the claim, so an action goes on where it was. An error of an action is its own affair:
+it is put off for ever longer, then given up, and its owner sees why; the others go on meanwhile.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 
 import structlog
@@ -14,17 +18,22 @@ from weir.broker.broker import Broker
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.queue_definitions import QueueDefinitions
-from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
+from weir.deadletters.bulk_action_batch import Batch, Finish, Work, do_batch
 from weir.deadletters.bulk_action_states import BulkActionState
-from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState, action_of
-from weir.deadletters.canary import canary_verdict, find_fates, too_deadly
+from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, BulkActionKind, CanaryState, action_of
+from weir.deadletters.canary import canary_verdict, find_fates, mark_acked, too_deadly
 from weir.deadletters.cancel_batch import cancel_batch
 from weir.deadletters.log_replay_batch import replay_batch
 from weir.deadletters.log_selection import LogSource
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS
-from weir.errors import ControlUnavailable, Unavailable, WarehouseUnavailable, WeirError
+from weir.deadletters.replay import Hand
+from weir.errors import WarehouseUnavailable
+from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import MINUTE_MS
+from weir.model.ids import new_id
+from weir.model.item_loops import ItemSlots, Patience, Setback, attempt
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +42,18 @@ WATCH_MS = 500
 """How often to look at canaries; each look asks the broker about all of them."""
 RETRY_MS = 1_000
 """When to try again if a store that the action needs is out of reach."""
+PATIENCE = Patience(tries=5, longest_s=60, backoff=Backoff(first_s=1, longest_s=300, factor=4))
+"""Batches in a row that may fail, or end their process, before their action is given up."""
+CLAIM_MS = 2 * MINUTE_MS
+"""When another runner may take over, longer than a batch and the claim on its letters together."""
+SLOTS = 4
+"""Actions that one process works on at a time."""
+SLOTS_EACH = 2
+MAX_REMEMBERED = 1_000
+"""Organizations whose last turn a runner remembers."""
+
+Advance = Callable[[Connection], Awaitable[BulkAction]]
+"""What is left of a step: its writes, and the action after it."""
 
 
 class BulkActionRunner:
@@ -51,50 +72,97 @@ class BulkActionRunner:
         self._database = database
         self._definitions = QueueDefinitions(database)
         self._clock = clock or SystemClock()
+        self._served: OrderedDict[str, None] = OrderedDict()
 
     async def run(self) -> None:
-        """Work for ever; while PostgreSQL is out of reach, wait and try again."""
-        await repeat(self.step, idle_s=IDLE_S, waits="bulk actions")
+        """Work for ever, on several actions at a time; while PostgreSQL is out of reach, wait."""
+        async with ItemSlots(total=SLOTS, each=SLOTS_EACH) as slots:
+
+            async def fill_a_slot() -> bool:
+                while not slots.free:
+                    await slots.wait(IDLE_S)
+                action = await self._claim(None, passing_over=slots.crowded())
+                if action is not None:
+                    slots.start(action.environment.organization, self._work_on(action))
+                elif slots.free < SLOTS:
+                    # An action that is at work may be due again as soon as its batch has ended.
+                    await slots.wait(IDLE_S)
+                return slots.free < SLOTS
+
+            await repeat(fill_a_slot, idle_s=IDLE_S, waits="bulk actions")
 
     async def step(self, action_id: str | None = None) -> BulkAction | None:
-        """Do one batch of the action that is due longest, or of a given one; None if none is due."""
-        claimed: BulkAction | None = None
-        try:
-            async with self._database.transaction() as connection:
-                now_ms = self._clock.now_ms()
-                row = await fetch_one(connection, BULK_ACTIONS["claim_action"], now_ms=now_ms, id=action_id)
-                if row is None:
-                    return None
-                claimed = action_of(row)
-                action = await self._advance(connection, claimed, now_ms=now_ms)
-                await _save(connection, action)
-                await self._record_end(connection, action)
-                return action
-        except ControlUnavailable:
-            raise
-        except Unavailable as error:
-            await self._postpone(claimed, error)
-            return claimed
-        except WeirError as error:
-            await self._fail(claimed, error)
-            return claimed
+        """Do one batch of the action whose turn it is, or of a given one; None if none is due."""
+        action = await self._claim(action_id)
+        return None if action is None else await self._work(action)
 
-    async def _advance(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
+    async def _work_on(self, action: BulkAction) -> None:
+        await self._work(action)
+
+    async def _claim(self, action_id: str | None, *, passing_over: Sequence[str] = ()) -> BulkAction | None:
+        row = await self._database.fetch_one(
+            BULK_ACTIONS["claim_action"],
+            id=action_id,
+            claim=new_id(),
+            claim_ms=CLAIM_MS,
+            now_ms=self._clock.now_ms(),
+            busy=list(passing_over),
+            served=list(self._served),
+        )
+        if row is None:
+            return None
+        self._served[row["organization"]] = None
+        self._served.move_to_end(row["organization"])
+        if len(self._served) > MAX_REMEMBERED:
+            self._served.popitem(last=False)
+        return action_of(row)
+
+    async def _work(self, action: BulkAction) -> BulkAction:
+        """Do one batch; whatever goes wrong is the action's own setback, which its owner sees."""
+        hand = Hand(database=self._database, claim=action.claim or "")
+
+        async def step() -> BulkAction | None:
+            return await self._save(action, await self._advance(action, hand))
+
+        done = await attempt(step, tries=action.tries, patience=PATIENCE, item=f"bulk action {action.id}")
+        if isinstance(done, BulkAction):
+            return done
+        await hand.open()
+        if done is None:
+            log.warning("another runner took a bulk action over", action=action.id)
+        elif done.given_up:
+            return await self._fail(action, note=done.error)
+        else:
+            await self._put_off(action, done)
+        return action
+
+    async def _advance(self, action: BulkAction, hand: Hand) -> Advance:
+        now_ms = self._clock.now_ms()
         action = replace(
             action, state=BulkActionState.RUNNING, started_at_ms=action.started_at_ms or now_ms, note=None
         )
         if action.canary_state is CanaryState.WATCHING:
-            return await self._watch(connection, action, now_ms=now_ms)
+            return await self._watch(action, now_ms=now_ms)
         reason = too_deadly(action) if action.canary_state is CanaryState.PASSED else None
         if reason is not None:
-            return _ended(action, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=reason)
+            return _nothing_else(_stopped(action, now_ms=now_ms, note=reason))
         if action.walked >= len(action.walk_keys):
-            return _after_walk(action, now_ms=now_ms)
-        work = Work(connection=connection, broker=self._broker, definitions=self._definitions, now_ms=now_ms)
-        batch = await self._do_batch(work, action)
-        return _after_batch(action, batch, now_ms=now_ms)
+            return _nothing_else(_after_walk(action, now_ms=now_ms))
+        work = Work(
+            database=self._database,
+            broker=self._broker,
+            definitions=self._definitions,
+            now_ms=now_ms,
+            hand=hand,
+        )
+        finish = await self._do_batch(work, action)
 
-    async def _do_batch(self, work: Work, action: BulkAction) -> Batch:
+        async def advance(connection: Connection) -> BulkAction:
+            return _after_batch(action, await finish(connection), now_ms=now_ms)
+
+        return advance
+
+    async def _do_batch(self, work: Work, action: BulkAction) -> Finish:
         if action.log_selection is not None:
             if self._log is None:
                 raise WarehouseUnavailable(
@@ -105,13 +173,46 @@ class BulkActionRunner:
             return await cancel_batch(work, action, action.selection)
         return await do_batch(work, action)
 
-    async def _watch(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
-        verdict = canary_verdict(action, await find_fates(connection, self._broker, action), now_ms=now_ms)
+    async def _watch(self, action: BulkAction, *, now_ms: int) -> Advance:
+        fates = await find_fates(self._database, self._broker, action)
+        verdict = canary_verdict(action, fates, now_ms=now_ms)
+        after = replace(action, next_at_ms=now_ms + WATCH_MS, note="watching the canaries")
         if verdict.stopped is not None:
-            return _ended(action, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
-        if verdict.passed:
-            return replace(action, canary_state=CanaryState.PASSED, next_at_ms=now_ms)
-        return replace(action, next_at_ms=now_ms + WATCH_MS, note="watching the canaries")
+            after = _stopped(action, now_ms=now_ms, note=verdict.stopped)
+        elif verdict.passed:
+            after = replace(action, canary_state=CanaryState.PASSED, next_at_ms=now_ms)
+
+        async def advance(connection: Connection) -> BulkAction:
+            await mark_acked(connection, action, fates)
+            return after
+
+        return advance
+
+    async def _save(self, action: BulkAction, advance: Advance) -> BulkAction | None:
+        """Write down what a step did, and end the claim, in one transaction.
+
+        None if another runner took the action over: it does the same again, under the same keys.
+        """
+        async with self._database.transaction() as connection:
+            held = await fetch_one(connection, BULK_ACTIONS["hold_action"], id=action.id, claim=action.claim)
+            if held is None:
+                return None
+            state = BulkActionState(held["state"])
+            if not state.live and action.kind is BulkActionKind.PURGE and not action.dry_run:
+                # Its owner paused or ended it meanwhile. A purge deletes only now, so nothing was done yet.
+                return await self._release(connection, replace(action, state=state))
+            after = await advance(connection)
+            if not state.live:
+                after = replace(after, state=state, finished_at_ms=held["finished_at_ms"], note=None)
+            await _save(connection, after)
+            if state.live:
+                await self._record_end(connection, after)
+            return after
+
+    async def _release(self, connection: Connection, action: BulkAction) -> BulkAction:
+        values = {"id": action.id, "claim": action.claim, "note": None, "tries": 0}
+        await execute(connection, BULK_ACTIONS["put_off_action"], next_at_ms=self._clock.now_ms(), **values)
+        return action
 
     async def _record_end(self, connection: Connection, action: BulkAction) -> None:
         if action.state.over:
@@ -125,20 +226,45 @@ class BulkActionRunner:
             )
             await record(connection, change, at_ms=self._clock.now_ms())
 
-    async def _postpone(self, action: BulkAction | None, error: WeirError) -> None:
-        if action is not None:
-            next_at_ms = self._clock.now_ms() + RETRY_MS
-            await self._database.execute(
-                BULK_ACTIONS["postpone_action"], id=action.id, next_at_ms=next_at_ms, note=error.message
-            )
-
-    async def _fail(self, action: BulkAction | None, error: WeirError) -> None:
-        if action is None:
-            raise error
-        log.warning("a bulk action failed", action=action.id, error=error.message)
+    async def _put_off(self, action: BulkAction, setback: Setback) -> None:
+        tries, pause_ms, note = action.tries, setback.pause_ms, setback.error
+        if setback.counted:
+            note = f"try {tries} of {PATIENCE.tries} failed and is repeated: {note}"
+        else:
+            tries, pause_ms = tries - 1, RETRY_MS
         await self._database.execute(
-            BULK_ACTIONS["fail_action"], id=action.id, note=error.message, now_ms=self._clock.now_ms()
+            BULK_ACTIONS["put_off_action"],
+            id=action.id,
+            claim=action.claim,
+            next_at_ms=self._clock.now_ms() + pause_ms,
+            note=note,
+            tries=tries,
         )
+
+    async def _fail(self, action: BulkAction, *, note: str) -> BulkAction:
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            row = await fetch_one(
+                connection,
+                BULK_ACTIONS["fail_action"],
+                id=action.id,
+                claim=action.claim,
+                note=note,
+                now_ms=now_ms,
+            )
+            if row is None:
+                return action
+            after = replace(action, state=BulkActionState(row["state"]), note=note, finished_at_ms=now_ms)
+            if after.state is BulkActionState.FAILED:
+                await self._record_end(connection, after)
+        return after
+
+
+def _nothing_else(action: BulkAction) -> Advance:
+    async def advance(_: Connection) -> BulkAction:
+        return action
+
+    return advance
 
 
 def _after_batch(action: BulkAction, batch: Batch, *, now_ms: int) -> BulkAction:
@@ -170,6 +296,11 @@ def _after_walk(action: BulkAction, *, now_ms: int) -> BulkAction:
     if action.canary_state is CanaryState.SENDING and action.canary_ids:
         return replace(action, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
     return _ended(action, BulkActionState.COMPLETED, now_ms=now_ms, note=action.note)
+
+
+def _stopped(action: BulkAction, *, now_ms: int, note: str) -> BulkAction:
+    failed = replace(action, canary_state=CanaryState.FAILED)
+    return _ended(failed, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=note)
 
 
 def _ended(action: BulkAction, state: BulkActionState, *, now_ms: int, note: str | None) -> BulkAction:

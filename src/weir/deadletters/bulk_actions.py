@@ -41,6 +41,7 @@ class CanaryState(StrEnum):
     SENDING = "sending"
     WATCHING = "watching"
     PASSED = "passed"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,10 @@ class BulkAction:
     started_at_ms: int | None
     finished_at_ms: int | None
     next_at_ms: int
+    claim: str | None
+    """The claim of the runner that works on it, or worked on it last if its process ended."""
+    tries: int
+    """Claims since the last batch that was saved."""
 
     def described_filter(self) -> dict[str, Any]:
         """The filter or selection that was asked for."""
@@ -155,7 +160,7 @@ class BulkAction:
 
 def action_of(row: Row) -> BulkAction:
     """The bulk action that a row describes; the table calls walk keys `lanes`."""
-    others = ("organization", "project", "lanes", "lane")
+    others = ("organization", "project", "lanes", "lane", "claimed_until_ms")
     values = {name: value for name, value in row.items() if name not in others}
     values |= {
         "id": str(row["id"]),
@@ -169,6 +174,7 @@ def action_of(row: Row) -> BulkAction:
         "walk_keys": tuple(row["lanes"]),
         "walked": row["lane"],
         "after_id": str(row["after_id"]),
+        "claim": None if row["claim"] is None else str(row["claim"]),
         "samples": tuple(str(id_) for id_ in row["samples"]),
     }
     return BulkAction(**values)

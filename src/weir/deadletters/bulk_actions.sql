@@ -58,35 +58,55 @@ $ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;
 $ACTIONS WHERE $ENVIRONMENT ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: claim_action
--- Lock the live action that is due longest, or a given one; the runner that holds the row does the next batch.
-$ACTIONS
-WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
-  AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
-ORDER BY next_at_ms
-LIMIT 1
--- Other runners skip the row instead of waiting for it. NO KEY lets rows of other tables still refer to it.
-FOR NO KEY UPDATE SKIP LOCKED;
+-- Claim the due live action whose organization waited longest, or a given one, and count the try. The claim is committed
+-- before the batch begins; it lasts longer with each try, so that a batch that ends its process comes back ever later.
+UPDATE weir.dead_letter_tasks AS t
+SET claim = %(claim)s::uuid, tries = tries + 1, claimed_until_ms = %(now_ms)s + %(claim_ms)s * (tries + 1)
+WHERE id = (
+    SELECT id FROM weir.dead_letter_tasks
+    WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
+      AND (claimed_until_ms IS NULL OR claimed_until_ms <= %(now_ms)s)
+      AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
+      AND organization <> ALL(%(busy)s::text[])
+    ORDER BY array_position(%(served)s::text[], organization) NULLS FIRST, next_at_ms
+    LIMIT 1
+    -- Other runners skip the row instead of waiting for it. NO KEY lets rows of other tables still refer to it.
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+RETURNING t.*, $DIED_AGAIN AS died_again;
+
+-- name: hold_action
+-- Lock an action whose claim still holds, in the transaction that saves the batch, and tell what its owner made of it.
+SELECT state, finished_at_ms FROM weir.dead_letter_tasks
+WHERE id = %(id)s::uuid AND claim = %(claim)s::uuid
+FOR NO KEY UPDATE;
 
 -- name: save_action
--- Save the action after a batch, in the transaction of the batch.
+-- Save the action after a batch, in the transaction of the batch, and end the claim.
 UPDATE weir.dead_letter_tasks
 SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
     canary_since_ms = %(canary_since_ms)s, lane = %(walked)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
     after_id = %(after_id)s::uuid, cursor = %(cursor)s, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
     skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, problem = %(problem)s,
     started_at_ms = %(started_at_ms)s,
-    finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s
+    finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s,
+    claim = NULL, claimed_until_ms = NULL, tries = 0
 WHERE id = %(id)s::uuid;
 
--- name: postpone_action
--- Look at an action again later, because a store that it needs is out of reach.
-UPDATE weir.dead_letter_tasks SET next_at_ms = %(next_at_ms)s, note = %(note)s
-WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
+-- name: put_off_action
+-- End the claim without a batch, and look at the action again later.
+UPDATE weir.dead_letter_tasks
+SET next_at_ms = %(next_at_ms)s, note = %(note)s, tries = %(tries)s, claim = NULL, claimed_until_ms = NULL
+WHERE id = %(id)s::uuid AND claim = %(claim)s::uuid;
 
 -- name: fail_action
--- End an action that cannot go on.
-UPDATE weir.dead_letter_tasks SET state = 'failed', note = %(note)s, finished_at_ms = %(now_ms)s
-WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
+-- End an action that cannot go on, unless its owner ended or paused it meanwhile; return its state.
+UPDATE weir.dead_letter_tasks
+SET state = CASE WHEN state IN ('pending', 'running') THEN 'failed' ELSE state END,
+    finished_at_ms = CASE WHEN state IN ('pending', 'running') THEN %(now_ms)s ELSE finished_at_ms END,
+    note = %(note)s, tries = 0, claim = NULL, claimed_until_ms = NULL
+WHERE id = %(id)s::uuid AND claim = %(claim)s::uuid
+RETURNING state;
 
 -- name: change_state
 -- Pause, resume or cancel an action, unless its state does not allow it.
@@ -98,7 +118,7 @@ WHERE $ENVIRONMENT AND id = %(id)s::uuid AND state = ANY(%(allowed)s::text[]);
 -- Resume an action that its canary stopped, with a new canary. A redrive begins again, and also takes its own replays
 -- that died; a replay from a log keeps its cursor.
 UPDATE weir.dead_letter_tasks AS t
-SET state = 'running', next_at_ms = %(now_ms)s, finished_at_ms = NULL, note = NULL,
+SET state = 'running', next_at_ms = %(now_ms)s, finished_at_ms = NULL, note = NULL, tries = 0,
     canary_state = CASE WHEN canary > 0 THEN 'sending' ELSE canary_state END, canary_ids = '{}',
     lane = 0, after_enqueued_at_ms = -1, after_id = '00000000-0000-0000-0000-000000000000',
     retried_to = $LAST_ARRIVAL, expected = done + $DEAD_TO_WALK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weir.broker.broker import Broker
-from weir.deadletters.bulk_action_batch import Batch, Work, pace, pause_ms
+from weir.deadletters.bulk_action_batch import Batch, Finish, Work, finished, pace, pause_ms
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction
 from weir.deadletters.message_selection import WALK, MessageSelection
 from weir.model.ids import MessageId
@@ -13,13 +13,13 @@ from weir.model.inspection import MAX_PAGE, Touched
 from weir.model.names import QueueRef
 
 
-async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelection) -> Batch:
+async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelection) -> Finish:
     """Do the next batch. If a batch was done but not saved, the next one finds its messages gone."""
     key = action.walk_keys[action.walked]
     # A state that is walked a second time was counted the first time.
     again = WALK[key] in [WALK[before] for before in action.walk_keys[: action.walked]]
     if again and action.dry_run:
-        return Batch(key_done=True)
+        return finished(Batch(key_done=True))
     queue = action.environment.queue(selection.queue)
     page = await work.broker.list_messages(
         queue,
@@ -31,7 +31,7 @@ async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelecti
     meant = [one.message_id for one in page.messages if one.enqueued_at_ms <= selection.enqueued_to_ms]
     done = 0 if action.dry_run else await _cancel(work.broker, queue, meant)
     skipped = 0 if action.dry_run else len(meant) - done
-    return Batch(
+    batch = Batch(
         scanned=0 if again else page.scanned,
         matched=len(meant),
         done=done,
@@ -42,6 +42,7 @@ async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelecti
         delay_ms=pause_ms(action, done),
         problem="they ended before they could be cancelled" if skipped else None,
     )
+    return finished(batch)
 
 
 async def _cancel(broker: Broker, queue: QueueRef, message_ids: Sequence[MessageId]) -> int:

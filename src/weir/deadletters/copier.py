@@ -1,9 +1,10 @@
 """Copies deaths, the oldest first, into the dead letter queues that have an action or are popped.
 
 It is a loop of its own, so that the mover never waits for a queue that is full or out of reach. One number
-per consumer says how far its deaths are copied. The transaction that sends the copies saves it. If that
-transaction is lost, the same copies go out again under the same ids and keys, and the queue drops them as
-duplicates.
+per consumer says how far its deaths are copied. It is saved after the copies went out; a claim with a
+deadline keeps other processes away meanwhile. If it is not saved, the same copies go out again under the
+same ids and keys, and the queue drops them as duplicates. A queue whose copies fail is looked at later; the
+others go on.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from dataclasses import dataclass
 import structlog
 
 from weir.broker.broker import Broker, GateRule
-from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.database import Database, Row, execute, fetch_one
 from weir.control.scopes import scope_of
 from weir.deadletters.copies import copy_id_of, copy_of
-from weir.deadletters.dead_letter import DeadLetter, letter_of
+from weir.deadletters.dead_letter import DeadLetter, read_letters, within_bytes
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES, DEAD_LETTERS
 from weir.deadletters.replay import GONE_OUT
-from weir.errors import NotFound
+from weir.errors import ControlUnavailable, NotFound
 from weir.lineage.children import ChildMessage, Kinship, record_children
+from weir.model.ids import new_id
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
@@ -34,7 +36,10 @@ MAX_BACKOFF_S = 10.0
 LOOK_AGAIN_S = 2.0
 """How long to wait before the next look at a dead letter queue that nobody pops, or that is full."""
 BATCH = 100
-"""Letters per transaction. Each may have 1 MiB, and a batch is in memory."""
+BATCH_BYTES = 2 << 20
+"""Bytes of letters that a batch reads, unless the first letter alone has more."""
+CLAIM_MS = 30_000
+"""When another process may go on, if the one that copied does not say that it is done."""
 MAX_WAITING = 10_000
 """Copies go out while fewer messages wait. The letters are in PostgreSQL; Redis need not hold millions."""
 
@@ -67,8 +72,15 @@ class DeadLetterCopier:
         more = False
         for row in await self._database.fetch(DEAD_LETTER_QUEUES["uncopied"]):
             uncopied = _uncopied(row)
-            if self._look_at.get(uncopied.dead_letter_queue, 0.0) <= time.monotonic():
+            if self._look_at.get(uncopied.dead_letter_queue, 0.0) > time.monotonic():
+                continue
+            try:
                 more = await self._copy(uncopied) or more
+            except ControlUnavailable:
+                raise
+            except Exception as error:
+                log.warning("copies of dead letters wait", queue=uncopied.queue.queue, error=str(error))
+                self._look_later(uncopied)
         return more
 
     async def _copy(self, uncopied: UncopiedDeaths) -> bool:
@@ -76,22 +88,20 @@ class DeadLetterCopier:
         state = await self._state(uncopied.dead_letter_queue)
         if state is None or not (uncopied.receives or state.popped) or state.depth >= MAX_WAITING:
             return self._look_later(uncopied)
-        async with self._database.transaction() as connection:
-            after = await _begin(connection, uncopied, popped=state.popped)
-            if after is None:
-                return False
-            letters = await _next_deaths(connection, uncopied, after=after)
+        claim = new_id()
+        after = await self._claim(uncopied, claim, popped=state.popped)
+        if after is None:
+            return False
+        letters: list[DeadLetter] = []
+        sent = 0
+        try:
+            letters = await self._next_deaths(uncopied, after=after)
             sent = await self._send(uncopied.dead_letter_queue, letters)
-            if sent:
-                last = letters[sent - 1].seq
-                await record_children(connection, _copies(uncopied.dead_letter_queue, letters[:sent]))
-                await execute(
-                    connection,
-                    DEAD_LETTER_QUEUES["save_copied"],
-                    consumer=uncopied.consumer_key,
-                    copied_to=last,
-                )
-        return sent == BATCH if sent == len(letters) else self._look_later(uncopied)
+        finally:
+            await self._save(uncopied, claim, letters[:sent], after=after)
+        if sent < len(letters):
+            return self._look_later(uncopied)
+        return sent > 0
 
     async def _state(self, queue: QueueRef) -> QueueState | None:
         try:
@@ -107,6 +117,54 @@ class DeadLetterCopier:
         answers = await self._broker.enqueue(queue, [copy_of(one) for one in letters], entry=GateRule.PASS)
         refused = [index for index, answer in enumerate(answers) if answer.outcome not in GONE_OUT]
         return min(refused, default=len(letters))
+
+    async def _claim(self, uncopied: UncopiedDeaths, claim: str, *, popped: bool) -> int | None:
+        """Claim the copies of a consumer; return the last arrival that was copied, None while another copies.
+
+        The claim is committed before anything is read or sent, and lapses if this process ends.
+        """
+        async with self._database.connection() as connection:
+            await execute(
+                connection,
+                DEAD_LETTER_QUEUES["begin_copying"],
+                consumer=uncopied.consumer_key,
+                dead_letter_queue=uncopied.dead_letter_queue.queue,
+                popped=popped,
+            )
+            row = await fetch_one(
+                connection,
+                DEAD_LETTER_QUEUES["claim_copying"],
+                consumer=uncopied.consumer_key,
+                claim=claim,
+                claim_ms=CLAIM_MS,
+            )
+        return None if row is None else int(row["copied_to"])
+
+    async def _next_deaths(self, uncopied: UncopiedDeaths, *, after: int) -> list[DeadLetter]:
+        """The next letters by arrival, as many as fit into a batch: sizes first, then bodies."""
+        rows = await self._database.fetch(
+            DEAD_LETTERS["next_deaths"], consumer=uncopied.consumer_key, after=after, limit=BATCH
+        )
+        letters = await read_letters(self._database, within_bytes(rows, BATCH_BYTES))
+        return sorted(letters, key=lambda letter: letter.seq)
+
+    async def _save(
+        self, uncopied: UncopiedDeaths, claim: str, sent: Sequence[DeadLetter], *, after: int
+    ) -> None:
+        """Write down what was sent, and end the claim.
+
+        Copies that went out unsaved are duplicates next time.
+        """
+        async with self._database.transaction() as connection:
+            if sent:
+                await record_children(connection, _copies(uncopied.dead_letter_queue, sent))
+            await execute(
+                connection,
+                DEAD_LETTER_QUEUES["save_copied"],
+                consumer=uncopied.consumer_key,
+                claim=claim,
+                copied_to=sent[-1].seq if sent else after,
+            )
 
     def _look_later(self, uncopied: UncopiedDeaths) -> bool:
         self._look_at[uncopied.dead_letter_queue] = time.monotonic() + LOOK_AGAIN_S
@@ -134,27 +192,3 @@ def _uncopied(row: Row) -> UncopiedDeaths:
         dead_letter_queue=environment.queue(row["dead_letter_queue"]),
         receives=row["receives"],
     )
-
-
-async def _begin(connection: Connection, uncopied: UncopiedDeaths, *, popped: bool) -> int | None:
-    """Lock the consumer's progress, and create it if need be; return the last arrival that was copied.
-
-    None while another process copies.
-    """
-    name = uncopied.dead_letter_queue.queue
-    await execute(
-        connection,
-        DEAD_LETTER_QUEUES["begin_copying"],
-        consumer=uncopied.consumer_key,
-        dead_letter_queue=name,
-        popped=popped,
-    )
-    row = await fetch_one(connection, DEAD_LETTER_QUEUES["lock_copying"], consumer=uncopied.consumer_key)
-    return None if row is None else int(row["copied_to"])
-
-
-async def _next_deaths(connection: Connection, uncopied: UncopiedDeaths, *, after: int) -> list[DeadLetter]:
-    rows = await fetch(
-        connection, DEAD_LETTERS["next_deaths"], consumer=uncopied.consumer_key, after=after, limit=BATCH
-    )
-    return [letter_of(row) for row in rows]

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import accumulate
 
-from weir.control.database import Connection, Database, Row, fetch
+from weir.control.database import Database, Row
 from weir.deadletters.queries import DEAD_LETTERS
+from weir.model.item_loops import storable_text
 from weir.model.message import DeadMessage, DeathReason
 from weir.model.names import QueueRef
 
-NUL = "\x00"
-REPLACEMENT = "\ufffd"
 MAX_ERROR = 65_536
 """Characters of an error that are stored."""
 LAST_MS = 2**62
@@ -101,8 +101,7 @@ def envelope_of(message: DeadMessage) -> str:
 
 def storable(error: str) -> str:
     """An error as PostgreSQL can store it: bounded, without NUL and lone surrogates."""
-    text = error[:MAX_ERROR].replace(NUL, REPLACEMENT)
-    return text.encode("utf-8", "replace").decode()
+    return storable_text(error[:MAX_ERROR])
 
 
 def letter_of(row: Row) -> DeadLetter:
@@ -118,15 +117,15 @@ def letter_of(row: Row) -> DeadLetter:
     )
 
 
+def within_bytes(rows: Sequence[Row], most: int) -> list[str]:
+    """The ids of the first rows until their bytes are enough; always the first one."""
+    before = accumulate((row["bytes"] for row in rows), initial=0)
+    return [str(row["id"]) for row, total in zip(rows, before, strict=False) if total < most]
+
+
 async def read_letters(database: Database, ids: Iterable[str]) -> list[DeadLetter]:
     """The letters with these ids in their original order, dead or replayed."""
     rows = await database.fetch(DEAD_LETTERS["select_letters"], ids=list(ids))
-    return [letter_of(row) for row in rows]
-
-
-async def lock_letters(connection: Connection, ids: Sequence[str]) -> list[DeadLetter]:
-    """Lock the letters that are still dead until the transaction ends; return them in original order."""
-    rows = await fetch(connection, DEAD_LETTERS["lock_letters"], ids=list(ids))
     return [letter_of(row) for row in rows]
 
 

@@ -26,13 +26,17 @@ SET dead_letter_queue = excluded.dead_letter_queue,
     popped = excluded.popped OR (p.popped AND p.dead_letter_queue = excluded.dead_letter_queue)
 WHERE p.dead_letter_queue <> excluded.dead_letter_queue OR (excluded.popped AND NOT p.popped);
 
--- name: lock_copying
--- Lock the progress of a consumer's copies, unless another process copies; return the last arrival copied.
-SELECT copied_to FROM weir.dead_letter_copies WHERE consumer_key = %(consumer)s FOR UPDATE SKIP LOCKED;
+-- name: claim_copying
+-- Claim the copies of a consumer until a deadline, unless another process has them; return the last arrival copied.
+UPDATE weir.dead_letter_copies SET claim = %(claim)s::uuid, claimed_until_ms = weir.clock_ms() + %(claim_ms)s
+WHERE consumer_key = %(consumer)s AND (claimed_until_ms IS NULL OR claimed_until_ms <= weir.clock_ms())
+RETURNING copied_to;
 
 -- name: save_copied
--- Write down up to which arrival the deaths of a consumer are copied.
-UPDATE weir.dead_letter_copies SET copied_to = %(copied_to)s WHERE consumer_key = %(consumer)s;
+-- Write down up to which arrival the deaths of a consumer are copied, and end the claim; nothing if another took over.
+UPDATE weir.dead_letter_copies
+SET copied_to = greatest(copied_to, %(copied_to)s), claim = NULL, claimed_until_ms = NULL
+WHERE consumer_key = %(consumer)s AND claim = %(claim)s::uuid;
 
 -- name: limited
 -- Queues whose dead letters are kept for a limited time, because `max_age` is written for their dead letter queue.
@@ -52,8 +56,9 @@ WITH oldest AS (
     LIMIT %(limit)s
 ), aged AS (
     SELECT l.id FROM weir.dead_letters AS l JOIN oldest USING (id)
+    -- Letters that a redrive has in hand are left to it.
     WHERE oldest.died_at_ms < %(before_ms)s AND l.replayed_at_ms IS NULL
-    -- Letters that a redrive has locked are left to it, so that neither waits for the other.
+      AND coalesce(l.claimed_until_ms <= weir.clock_ms(), true)
     FOR UPDATE OF l SKIP LOCKED
 ), gone AS (
     DELETE FROM weir.dead_letters AS l USING aged WHERE l.id = aged.id

@@ -17,6 +17,12 @@ AND (%(died_from_ms)s::bigint IS NULL OR died_at_ms >= %(died_from_ms)s)
 AND (%(died_to_ms)s::bigint IS NULL OR died_at_ms <= %(died_to_ms)s)
 AND (NOT %(exhausted_only)s OR attempts >= max_attempts)
 
+-- part: HELD
+coalesce(claimed_until_ms > %(now_ms)s, false)
+
+-- part: LETTER_BYTES
+octet_length(payload) + octet_length(envelope::text)
+
 -- part: NEWEST_BEFORE
 replayed_at_ms IS NULL AND ($ORIGIN_MS, $ORIGIN_ID) < (%(before_ms)s, %(before_id)s::uuid)
 ORDER BY $ORIGIN_MS DESC, $ORIGIN_ID DESC
@@ -28,8 +34,8 @@ ORDER BY $ORIGIN_MS, $ORIGIN_ID
 LIMIT %(limit)s
 
 -- part: WINDOW
-SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id,
-       octet_length(envelope::text) AS envelope_bytes, $FILTERED AND (
+SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id, $LETTER_BYTES AS bytes,
+       octet_length(envelope::text) AS envelope_bytes, $HELD AS held, $FILTERED AND (
     seq <= %(high_water)s
     -- A resumed redrive also takes the replays that it sent itself and that died before it was resumed.
     OR seq <= %(retried_to)s AND EXISTS (
@@ -40,25 +46,33 @@ SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id,
 FROM weir.dead_letters AS l
 
 -- part: PURGE_WINDOW
-WITH win AS (
-    SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id,
+WITH seen AS (
+    SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id, octet_length(payload) AS bytes, $HELD AS held,
            $FILTERED AND seq <= %(high_water)s AS admitted
     FROM weir.dead_letters
 
 -- part: PURGE_ADMITTED
+), win AS (
+    -- It ends before the first letter that a redrive has in hand, and once the letters before have enough bytes.
+    SELECT id, position_ms, position_id, admitted FROM (
+        SELECT *, bool_or(held AND admitted) OVER walk AS blocked,
+               coalesce(sum(bytes) FILTER (WHERE admitted) OVER walk, 0) - bytes AS bytes_before
+        FROM seen WINDOW walk AS (ORDER BY position_ms, position_id ROWS UNBOUNDED PRECEDING)
+    ) AS walked
+    WHERE NOT blocked AND bytes_before < %(most_bytes)s
 ), gone AS (
     DELETE FROM weir.dead_letters AS l USING win
-    WHERE l.id = win.id AND win.admitted AND l.replayed_at_ms IS NULL
+    WHERE l.id = win.id AND win.admitted AND l.replayed_at_ms IS NULL AND NOT $HELD
     RETURNING l.consumer_key, l.group_key
 ), tally AS (
     SELECT consumer_key, group_key, count(*) AS letters FROM gone GROUP BY consumer_key, group_key
 ), last AS (
     SELECT position_ms, position_id FROM win ORDER BY position_ms DESC, position_id DESC LIMIT 1
 )
-SELECT last.position_ms, last.position_id, (SELECT count(*) FROM win) AS scanned,
+SELECT last.position_ms, last.position_id, (SELECT count(*) FROM seen) AS seen, (SELECT count(*) FROM win) AS scanned,
        (SELECT count(*) FROM win WHERE admitted) AS matched,
        tally.consumer_key, tally.group_key, tally.letters
-FROM last LEFT JOIN tally ON true
+FROM (VALUES (true)) AS always LEFT JOIN last ON true LEFT JOIN tally ON true
 
 -- name: insert_letters
 -- Store a batch of deaths; return the ids that were not stored before.
@@ -92,36 +106,64 @@ $WHOLE_LETTERS
 WHERE l.id = ANY(%(ids)s::uuid[])
 ORDER BY $ORIGIN_MS, $ORIGIN_ID;
 
+-- name: sizes_of
+-- How large letters are, in the given order.
+SELECT l.id, $LETTER_BYTES AS bytes
+FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS asked (id, place) JOIN weir.dead_letters AS l USING (id)
+ORDER BY place;
+
+-- name: replays_of
+-- The replays of letters and what is known of them, without what they carried.
+SELECT l.id, l.replay_id, l.replay_result, c.organization, c.project, c.environment, c.queue
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+WHERE l.id = ANY(%(ids)s::uuid[]) AND l.replay_id IS NOT NULL;
+
 -- name: next_deaths
--- The next whole letters of a consumer after an arrival that are still dead, in the order of arrival.
-$WHOLE_LETTERS
-WHERE l.consumer_key = %(consumer)s AND l.replayed_at_ms IS NULL AND l.seq > %(after)s
-ORDER BY l.seq
+-- The next letters of a consumer after an arrival that are still dead, in the order of arrival, and how large each is.
+SELECT id, seq, $LETTER_BYTES AS bytes FROM weir.dead_letters
+WHERE consumer_key = %(consumer)s AND replayed_at_ms IS NULL AND seq > %(after)s
+ORDER BY seq
 LIMIT %(limit)s;
 
--- name: lock_letters
--- Whole letters that are still dead, in their original order, locked until the transaction ends.
-$WHOLE_LETTERS
-WHERE l.id = ANY(%(ids)s::uuid[]) AND l.replayed_at_ms IS NULL
-ORDER BY $ORIGIN_MS, $ORIGIN_ID
-FOR UPDATE OF l;
+-- name: claim_letters
+-- Claim letters that are still dead and that nobody has in hand, until a deadline; return their ids.
+UPDATE weir.dead_letters AS l SET claim = %(claim)s::uuid, claimed_until_ms = %(until_ms)s
+FROM (
+    SELECT id FROM weir.dead_letters
+    WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL AND NOT $HELD
+    -- A letter that another transaction deletes or claims just now is not waited for.
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS free
+WHERE l.id = free.id
+RETURNING l.id;
+
+-- name: still_dead
+-- The ids among these of letters that are still dead.
+SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL;
+
+-- name: release_letters
+-- Give letters back that were claimed and not sent.
+UPDATE weir.dead_letters SET claim = NULL, claimed_until_ms = NULL
+WHERE id = ANY(%(ids)s::uuid[]) AND claim = %(claim)s::uuid;
 
 -- name: delete_letters
--- Delete letters that are still dead; return their consumers and groups.
+-- Delete letters that are still dead and that no redrive has in hand; return their consumers and groups.
 DELETE FROM weir.dead_letters
-WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL
+WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL AND NOT $HELD
 RETURNING id, consumer_key, group_key;
 
 -- name: mark_replayed
 -- Write down the replays of letters, which stop counting as dead.
 UPDATE weir.dead_letters AS l
-SET replay_id = r.replay_id, replayed_at_ms = %(now_ms)s, replay_task = %(action)s::uuid
+SET replay_id = r.replay_id, replayed_at_ms = %(now_ms)s, replay_task = %(action)s::uuid,
+    claim = NULL, claimed_until_ms = NULL
 FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS r (id, replay_id)
 WHERE l.id = r.id AND l.replayed_at_ms IS NULL
 RETURNING l.id, l.consumer_key, l.group_key;
 
 -- name: mark_died_again
--- Mark that the replays of these letters died. It waits while the redrive that sent them has their rows locked.
+-- Mark that the replays of these letters died, also before the redrive that sent them wrote down that it did.
 UPDATE weir.dead_letters SET replay_result = 'died' WHERE id = ANY(%(ids)s::uuid[]);
 
 -- name: mark_results
@@ -130,12 +172,12 @@ UPDATE weir.dead_letters SET replay_result = 'acked'
 WHERE id = ANY(%(ids)s::uuid[]) AND replay_result IS NULL;
 
 -- name: list_by_consumer
--- The newest dead letters of a consumer before a position.
-SELECT id FROM weir.dead_letters WHERE consumer_key = %(walk_key)s AND $NEWEST_BEFORE;
+-- The newest dead letters of a consumer before a position, and how large each is.
+SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id, $LETTER_BYTES AS bytes FROM weir.dead_letters WHERE consumer_key = %(walk_key)s AND $NEWEST_BEFORE;
 
 -- name: list_by_group
--- The newest dead letters of a group before a position.
-SELECT id FROM weir.dead_letters WHERE group_key = %(walk_key)s AND $NEWEST_BEFORE;
+-- The newest dead letters of a group before a position, and how large each is.
+SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id, $LETTER_BYTES AS bytes FROM weir.dead_letters WHERE group_key = %(walk_key)s AND $NEWEST_BEFORE;
 
 -- name: window_by_consumer
 -- The next dead letters of a consumer after a cursor, in their original order, and whether a filter admits each.

@@ -11,8 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.broker.broker import GateRule
-from weir.deadletters.bulk_action_batch import FULL_DELAY_MS, Batch, Work, batch_limit, pause_ms
+from weir.control.database import Connection
+from weir.deadletters.bulk_action_batch import (
+    FULL_DELAY_MS,
+    Batch,
+    Finish,
+    Work,
+    batch_limit,
+    finished,
+    pause_ms,
+)
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction
+from weir.deadletters.evaluation import Unanswered, judged
 from weir.deadletters.lineage import (
     REPLAYED_FROM,
     log_replay_headers,
@@ -21,7 +31,6 @@ from weir.deadletters.lineage import (
 )
 from weir.deadletters.log_selection import LogSelection, LogSource
 from weir.deadletters.replay import GONE_OUT, split_sendable
-from weir.errors import InvalidInput
 from weir.lineage.children import ChildMessage, Kinship, record_children
 from weir.model.durations import SECOND_MS
 from weir.model.ids import MessageId
@@ -43,13 +52,13 @@ class _Picked:
     problems: dict[int, str]
 
 
-async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, log: LogSource) -> Batch:
-    """Do the next batch, in the transaction of `work`."""
+async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, log: LogSource) -> Finish:
+    """Do the next batch; what came from which is left to be written down."""
     queue, missing = action.environment.queue(selection.queue), 0
     if action.cursor is None:
         waiting, missing = await _look_first(work, action, selection, log)
         if waiting is not None:
-            return waiting
+            return finished(waiting)
     window = await log.read(
         queue,
         from_ms=selection.from_ms,
@@ -61,15 +70,22 @@ async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, 
     problem = f"{amount(missing, 'message')} that ended in the span are not in the log" if missing else None
     if not window:
         # The cursor stays: a replay that its canary stopped does not begin again when it is resumed.
-        return Batch(key_done=True, cursor=action.cursor, problem=problem)
-    picked = _pick(selection, window)
+        return finished(Batch(key_done=True, cursor=action.cursor, problem=problem))
+    picked = await _pick(selection, window)
     taken = picked.messages[: batch_limit(action)]
     last = window[-1] if len(taken) == len(picked.messages) else taken[-1]
     if action.dry_run or not taken:
-        batch = _reached(window, last, taken, picked.problems)
+        batch, children = _reached(window, last, taken, picked.problems), list[ChildMessage]()
     else:
-        batch = await _send(work, action, window, replace(picked, messages=taken), last)
-    return replace(batch, problem=batch.problem or problem)
+        batch, children = await _send(work, action, window, replace(picked, messages=taken), last)
+    batch = replace(batch, problem=batch.problem or problem)
+
+    async def finish(connection: Connection) -> Batch:
+        if children:
+            await record_children(connection, children)
+        return batch
+
+    return finish
 
 
 async def _look_first(
@@ -88,18 +104,16 @@ async def _look_first(
     return None, account.missing
 
 
-def _pick(selection: LogSelection, window: Sequence[LoggedMessage]) -> _Picked:
+async def _pick(selection: LogSelection, window: Sequence[LoggedMessage]) -> _Picked:
     """The messages that are meant and can be sent; a message without an answer or a payload is skipped."""
-    holds = selection.predicate()
     picked = _Picked(messages=[], problems={})
-    for message in window:
-        try:
-            if not holds(message):
-                continue
-        except InvalidInput as error:
-            picked.problems[message.number] = error.message
+    answers = await judged(selection.predicate(), window)
+    for message, answer in zip(window, answers, strict=True):
+        if isinstance(answer, Unanswered):
+            picked.problems[message.number] = answer.reason
+        elif not answer:
             continue
-        if message.left_out:
+        elif message.left_out:
             picked.problems[message.number] = "the log holds it without its payload, which was too large"
         else:
             picked.messages.append(message)
@@ -112,7 +126,8 @@ async def _send(
     window: Sequence[LoggedMessage],
     picked: _Picked,
     last: LoggedMessage,
-) -> Batch:
+) -> tuple[Batch, list[ChildMessage]]:
+    """Send messages; the batch, and what came from which."""
     target = action.environment.queue(action.into or "")
     sendable, refused = split_sendable({one.number: replay_of(one, action.id) for one in picked.messages})
     problems = picked.problems | refused
@@ -124,19 +139,19 @@ async def _send(
         if answer.outcome not in GONE_OUT:
             break
         sent.append(message)
-    await _record(work, target, sent)
     is_full = len(sent) < len(sendable)
     if is_full:
         batch = _until_full(action, window, list(sendable)[: len(sent)], problems)
     else:
         batch = _reached(window, last, picked.messages, problems)
-    return replace(
+    batch = replace(
         batch,
         done=len(sent),
         replayed=tuple(message.id for message in sent),
         delay_ms=FULL_DELAY_MS if is_full else pause_ms(action, len(sent)),
         note=f"the queue `{target.queue}` is full; waiting for room" if is_full else None,
     )
+    return batch, _children(target, sent, now_ms=work.now_ms)
 
 
 def replay_of(message: LoggedMessage, action_id: str) -> NewMessage:
@@ -152,21 +167,18 @@ def replay_of(message: LoggedMessage, action_id: str) -> NewMessage:
     )
 
 
-async def _record(work: Work, target: QueueRef, sent: Sequence[NewMessage]) -> None:
-    """Write down which message came from which."""
-    if not sent:
-        return
-    children = [
+def _children(target: QueueRef, sent: Sequence[NewMessage], *, now_ms: int) -> list[ChildMessage]:
+    """Which message came from which."""
+    return [
         ChildMessage(
             queue=target,
             message_id=message.id,
             parent_id=message.headers[REPLAYED_FROM],
             kind=Kinship.REPLAYED,
-            at_ms=work.now_ms,
+            at_ms=now_ms,
         )
         for message in sent
     ]
-    await record_children(work.connection, children)
 
 
 def _until_full(

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
+from weir.deadletters.bulk_action_batch import compile_for
 from weir.deadletters.bulk_actions import BulkAction
-from weir.deadletters.dead_letter import DeadLetter, read_letters
-from weir.deadletters.patch import Patch, compile_patch
-from weir.errors import InvalidInput
-from weir.model.names import QueueRef
+from weir.deadletters.dead_letter import DeadLetter, read_letters, within_bytes
+from weir.deadletters.evaluation import Unanswered, patched
+from weir.deadletters.queries import DEAD_LETTERS
+from weir.deadletters.store import PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +25,20 @@ class LetterSample:
 
 
 async def read_samples(database: Database, action: BulkAction) -> list[LetterSample]:
-    """The samples of an action that are still dead letters."""
-    letters = await read_letters(database, action.samples)
+    """The samples of an action that are still dead letters, as many as fit into an answer."""
+    sizes = await database.fetch(DEAD_LETTERS["sizes_of"], ids=list(action.samples))
+    letters = await read_letters(database, within_bytes(sizes, PAGE_BYTES))
     if action.patch is None:
         return [LetterSample(letter=letter, patched=None) for letter in letters]
-    patches = await _compile(database, action.patch, {letter.queue for letter in letters})
-    return [_patched(letter, patches[letter.queue]) for letter in letters]
-
-
-async def _compile(database: Database, text: str, queues: set[QueueRef]) -> dict[QueueRef, Patch]:
     definitions = QueueDefinitions(database)
-    found = {queue: await definitions.find(queue) for queue in queues}
-    return {
-        queue: compile_patch(text, () if one is None else one.spec.message_type)
-        for queue, one in found.items()
-    }
+    samples = []
+    for letter in letters:
+        patch = await compile_for(definitions, action.patch, letter.queue)
+        samples += [_sample(letter, payload) for payload in await patched(patch, [letter])]
+    return samples
 
 
-def _patched(letter: DeadLetter, patch: Patch) -> LetterSample:
-    try:
-        return LetterSample(letter=letter, patched=patch.apply(letter))
-    except InvalidInput as error:
-        return LetterSample(letter=letter, patched=None, problem=error.message)
+def _sample(letter: DeadLetter, payload: bytes | Unanswered) -> LetterSample:
+    if isinstance(payload, Unanswered):
+        return LetterSample(letter=letter, patched=None, problem=payload.reason)
+    return LetterSample(letter=letter, patched=payload)

@@ -15,7 +15,14 @@ from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.previews import preview_of
 from weir.api.routes import hooks
 from weir.api.routes.channels import channels_of
-from weir.api.routes.deadletters import Before, Page, dead_letters_of, next_page, position
+from weir.api.routes.deadletters import (
+    Before,
+    Page,
+    dead_letters_of,
+    json_response,
+    next_page,
+    position,
+)
 from weir.api.schemas.compatibility import (
     AdminQueue,
     AdminQueues,
@@ -31,10 +38,9 @@ from weir.api.schemas.compatibility import (
     PublishedTo,
     Replayed,
     Requeued,
-    job_view,
+    job_document,
     status_document,
 )
-from weir.api.schemas.dead_letters import letter_view
 from weir.api.services import Services
 from weir.api.wire import note_holder
 from weir.channels.channels import CHANNEL_HEADER, CONSUMER_HEADER, Channel, ChannelConsumer
@@ -193,16 +199,17 @@ async def list_dead_letters(
     queue = access.environment.queue(name)
     found = await dead_letters_of(services).letters.newest(queue, before=position(before), limit=limit)
     return DeadLetterPreviews(
-        dead_letters=[_preview(letter) for letter in found], next_before=next_page(found, limit)
+        dead_letters=[_preview(letter) for letter in found.letters], next_before=next_page(found)
     )
 
 
-@_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter")
-async def show_dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadJobView:
+@_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", response_model=DeadJobView)
+async def show_dead_letter(name: str, letter_id: str, access: Reader, services: App) -> Response:
     """One dead letter with its payload and what became of it."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(name), letter_id)
-    return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
+    fate = await letters.fate_of_replay(letter)
+    return json_response(job_document(letter, redrive_result=fate))
 
 
 @_admin.post("/{name}/dlq/{letter_id}/replay", operation_id="admin_replay")
@@ -301,13 +308,12 @@ def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
     raise TypeError(answer)
 
 
-@_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs")
-async def list_dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
+@_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", response_model=DeadJobList)
+async def list_dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> Response:
     """The dead messages of a consumer, the newest first."""
     found = await dead_letters_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
-    return DeadJobList(
-        letters=[job_view(letter_view(letter)) for letter in found], next_before=next_page(found, limit)
-    )
+    jobs = [job_document(letter) for letter in found.letters]
+    return json_response({"letters": jobs, "next_before": next_page(found)})
 
 
 @_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs")
@@ -324,12 +330,13 @@ async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
     return Deleted(deleted=action.done, done=action.state.over, task=action.id)
 
 
-@_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job")
-async def show_dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # noqa: N803
+@_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", response_model=DeadJobView)
+async def show_dead_job(jobId: str, owner: Owner, services: App) -> Response:  # noqa: N803
     """One dead message of a consumer."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(owner.queue, jobId)
-    return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
+    fate = await letters.fate_of_replay(letter)
+    return json_response(job_document(letter, redrive_result=fate))
 
 
 @_channel.post(_BELOW + "/job/{jobId}/requeue-dead-job", operation_id="requeue_dead_job")

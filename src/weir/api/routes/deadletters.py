@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Query, Response, status
 
 from weir.api.auth import Access, Admin, App, Caller, Reader, Writer
@@ -22,8 +23,8 @@ from weir.api.schemas.dead_letters import (
     TaskList,
     TaskView,
     group_view,
-    letter_view,
-    sample_view,
+    letter_document,
+    sample_document,
     task_view,
 )
 from weir.api.schemas.shared import Name
@@ -32,10 +33,11 @@ from weir.control.principals import Role
 from weir.control.scopes import scope_names
 from weir.deadletters.audit import DeadLetterAuditor, last_audit
 from weir.deadletters.bulk_actions import BulkAction, NewBulkAction
-from weir.deadletters.dead_letter import DeadLetter, Position
+from weir.deadletters.dead_letter import Position
 from weir.deadletters.groups import list_groups
 from weir.deadletters.samples import read_samples
 from weir.deadletters.services import DeadLetterServices
+from weir.deadletters.store import LetterPage
 from weir.deadletters.summary import read_summary
 from weir.errors import Conflict, InvalidInput, NotFound
 
@@ -66,7 +68,7 @@ async def groups(
     return GroupList(items=[group_view(group) for group in found])
 
 
-@router.get("/api/v1/dlq/letters", operation_id="list_dead_letters")
+@router.get("/api/v1/dlq/letters", operation_id="list_dead_letters", response_model=DeadLetterList)
 async def letters(
     access: Reader,
     services: App,
@@ -74,14 +76,13 @@ async def letters(
     fingerprint: Annotated[str | None, Query(max_length=64)] = None,
     before: Before = None,
     limit: Page = 50,
-) -> DeadLetterList:
-    """The dead letters of a queue, the last enqueued first."""
+) -> Response:
+    """The dead letters of a queue, the last enqueued first. A page ends after about 1 MiB of letters."""
     found = await dead_letters_of(services).letters.newest(
         access.environment.queue(queue), fingerprint=fingerprint, before=position(before), limit=limit
     )
-    return DeadLetterList(
-        items=[letter_view(letter) for letter in found], next_before=next_page(found, limit)
-    )
+    items = [letter_document(letter) for letter in found.letters]
+    return json_response({"items": items, "next_before": next_page(found)})
 
 
 @router.get("/api/v1/dlq/consumers", operation_id="list_dead_counts")
@@ -95,14 +96,15 @@ async def dead_counts(access: Reader, services: App) -> DeadCountList:
     )
 
 
-@router.get("/api/v1/dlq/letters/{letter_id}", operation_id="show_dead_letter")
+@router.get("/api/v1/dlq/letters/{letter_id}", operation_id="show_dead_letter", response_model=DeadLetterView)
 async def dead_letter(
     letter_id: str, access: Reader, services: App, queue: Annotated[Name, Query()]
-) -> DeadLetterView:
+) -> Response:
     """One dead letter of a queue, whole, with what became of it."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(queue), letter_id)
-    return letter_view(letter, redrive_result=await letters.fate_of_replay(letter))
+    fate = await letters.fate_of_replay(letter)
+    return json_response(letter_document(letter, redrive_result=fate))
 
 
 @router.post("/api/v1/dlq/letters/{letter_id}/redrive", operation_id="redrive_dead_letter")
@@ -167,12 +169,15 @@ async def task(task_id: str, access: Reader, services: App) -> TaskView:
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
-@router.get("/api/v1/dlq/tasks/{task_id}/samples", operation_id="list_dead_letter_samples")
-async def samples(task_id: str, access: Reader, services: App) -> SampleList:
+@router.get(
+    "/api/v1/dlq/tasks/{task_id}/samples", operation_id="list_dead_letter_samples", response_model=SampleList
+)
+async def samples(task_id: str, access: Reader, services: App) -> Response:
     """Some of the letters that a redrive or purge matched, each before and after the patch."""
     dead = dead_letters_of(services)
     action = await dead.bulk_actions.find(access.environment, task_id)
-    return SampleList(items=[sample_view(one) for one in await read_samples(dead.database, action)])
+    found = await read_samples(dead.database, action)
+    return json_response({"items": [sample_document(one) for one in found]})
 
 
 @router.post("/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task")
@@ -229,8 +234,11 @@ def position(before: str | None) -> Position | None:
     raise InvalidInput("`before` is not from a page of this list")
 
 
-def next_page(found: list[DeadLetter], limit: int) -> str | None:
-    if len(found) < limit:
-        return None
-    last = found[-1].position
-    return f"{last.enqueued_at_ms}_{last.id}"
+def next_page(page: LetterPage) -> str | None:
+    """The `before` of the next page; None after the last one."""
+    return None if page.next is None else f"{page.next.enqueued_at_ms}_{page.next.id}"
+
+
+def json_response(document: dict[str, Any]) -> Response:
+    """An answer with payloads in it, which are written as they came."""
+    return Response(orjson.dumps(document), media_type="application/json")

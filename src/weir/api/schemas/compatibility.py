@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from weir.api.schemas.dead_letters import REPLAY_WORDS, DeadLetterFacts, DeadLetterView
+from weir.api.schemas.dead_letters import REPLAY_WORDS, DeadLetterFacts, letter_document
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.summary import ConsumerStatus
 
 
@@ -90,7 +91,9 @@ class DeadJobView(DeadLetterFacts):
     replay_id: str | None
     replayed_at_ms: int | None
     replay_task: str | None
-    replay_result: str | None = Field(description="died, acked or waiting; null if it was not replayed.")
+    replay_result: str | None = Field(
+        description="died, acked, cancelled or waiting; null if it was not replayed."
+    )
 
 
 class DeadJobList(BaseModel):
@@ -129,5 +132,7 @@ def status_document(status: ConsumerStatus) -> dict[str, Any]:
     }
 
 
-def job_view(letter: DeadLetterView) -> DeadJobView:
-    return DeadJobView(**{REPLAY_WORDS.get(name, name): value for name, value in letter})
+def job_document(letter: DeadLetter, *, redrive_result: str | None = None) -> dict[str, Any]:
+    """A `DeadJobView` as a document."""
+    document = letter_document(letter, redrive_result=redrive_result)
+    return {REPLAY_WORDS.get(name, name): value for name, value in document.items()}

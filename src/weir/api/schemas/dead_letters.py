@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from weir.api.previews import shown_json, shown_text
 from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.bulk_actions import (
     BulkAction,
@@ -15,7 +15,7 @@ from weir.deadletters.bulk_actions import (
     NewBulkAction,
 )
 from weir.deadletters.dead_letter import DeadLetter
-from weir.deadletters.filters import Filter, payload_of
+from weir.deadletters.filters import Filter
 from weir.deadletters.groups import Group
 from weir.deadletters.rates import MAX_RATE_PER_S, NO_LIMITS, SendLimits
 from weir.deadletters.samples import LetterSample
@@ -90,11 +90,13 @@ class DeadLetterView(DeadLetterFacts):
     redrive_id: str | None = Field(description="The message that it became.")
     redriven_at_ms: int | None
     redrive_task: str | None = Field(description="The bulk action that sent it back, if one did.")
-    redrive_result: str | None = Field(description="died, acked or waiting; null if it was not redriven.")
+    redrive_result: str | None = Field(
+        description="died, acked, cancelled or waiting; null if it was not redriven."
+    )
 
 
 class DeadLetterList(BaseModel):
-    items: list[DeadLetterView]
+    items: list[DeadLetterView] = Field(description="A page ends after about 1 MiB of letters.")
     next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
 
 
@@ -254,38 +256,40 @@ class AuditView(BaseModel):
     drift: int = Field(description="Repaired differences; 0 unless somebody changed tables by hand.")
 
 
-def letter_view(letter: DeadLetter, *, redrive_result: str | None = None) -> DeadLetterView:
+def letter_document(letter: DeadLetter, *, redrive_result: str | None = None) -> dict[str, Any]:
+    """A `DeadLetterView` as a document: the payload is written into the answer as it came, without being read
+    into values and checked."""
     own = {"payload", "payload_base64", "payload_bytes", "queue", "error", "headers", *REPLAY_WORDS}
     members = {name: getattr(letter, name) for name in set(DeadLetterView.model_fields) - own}
     members |= {name: getattr(letter, stored) for name, stored in REPLAY_WORDS.items()}
     if redrive_result is not None:
         members["redrive_result"] = redrive_result
-    payload = payload_of(letter)
-    return DeadLetterView(
-        **members,
-        error=letter.error_text,
-        headers=dict(letter.headers),
-        queue=letter.queue.queue,
-        payload=payload,
-        payload_base64=base64.b64encode(letter.payload).decode() if payload is None else None,
-        payload_bytes=len(letter.payload),
-    )
+    payload = shown_json(letter.payload)
+    return members | {
+        "error": letter.error_text,
+        "headers": {shown_text(name): shown_text(value) for name, value in letter.headers.items()},
+        "queue": letter.queue.queue,
+        "payload": payload,
+        "payload_base64": base64.b64encode(letter.payload).decode() if payload is None else None,
+        "payload_bytes": len(letter.payload),
+    }
 
 
 def group_view(group: Group) -> GroupView:
     return GroupView(**{name: getattr(group, name) for name in GroupView.model_fields})
 
 
-def sample_view(sample: LetterSample) -> SampleView:
+def sample_document(sample: LetterSample) -> dict[str, Any]:
+    """A `SampleView` as a document."""
     letter = sample.letter
-    return SampleView(
-        id=letter.id,
-        queue=letter.queue.queue,
-        error=letter.error_text,
-        payload=payload_of(letter),
-        patched=None if sample.patched is None else json.loads(sample.patched),
-        problem=sample.problem,
-    )
+    return {
+        "id": letter.id,
+        "queue": letter.queue.queue,
+        "error": letter.error_text,
+        "payload": shown_json(letter.payload),
+        "patched": None if sample.patched is None else shown_json(sample.patched),
+        "problem": sample.problem,
+    }
 
 
 def task_view(action: BulkAction) -> TaskView:
