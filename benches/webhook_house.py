@@ -18,7 +18,10 @@ from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
+from weir.control.sealing import read_keys
+from weir.control.secrets import Secrets
 from weir.embedded.child import Child
+from weir.embedded.datadir import SEALING_KEYS
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import DEFAULT
 from weir.serve.hooks import open_specs
@@ -31,8 +34,8 @@ SPEC = """
 app Bench {
   queue Accepted {}
   queue Burst { message_type { payload: json }  map_to: command Bench.Take { number: payload.number } }
-  webhook bench { queue: Accepted  verify github { secret_env: "BENCH_HOOK_SECRET" } }
-  webhook burst { queue: Burst  verify github { secret_env: "BENCH_HOOK_SECRET" } }
+  webhook bench { queue: Accepted  verify github { secret: "BENCH_HOOK_SECRET" } }
+  webhook burst { queue: Burst  verify github { secret: "BENCH_HOOK_SECRET" } }
 }
 """
 _FILLER = {"title": "Disk full", "urgency": "high", "service": "search", "details": "x" * 800}
@@ -72,6 +75,8 @@ async def open_house() -> AsyncIterator[House]:
             broker = RedisBroker(RedisConnection(url=stack.urls.redis))
             try:
                 async with Database(stack.urls.postgres, max_size=2) as database:
+                    keys = read_keys(folder / SEALING_KEYS)
+                    await Secrets(database, keys).put(DEFAULT, "BENCH_HOOK_SECRET", SECRET, actor="bench")
                     await open_specs(database, broker, WorkerSettings()).apply(
                         DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
                     )
@@ -89,4 +94,4 @@ async def open_house() -> AsyncIterator[House]:
 def command(folder: Path, name: str, *arguments: str) -> AbstractAsyncContextManager[Child]:
     """Run a command of Weir in its own process while the block runs."""
     whole = ("-m", "weir.cli", name, "--data-dir", str(folder), *arguments)
-    return child(*whole, folder=folder, WEIR_API__LOG_LEVEL="ERROR", BENCH_HOOK_SECRET=SECRET)
+    return child(*whole, folder=folder, WEIR_API__LOG_LEVEL="ERROR")

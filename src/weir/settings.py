@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -350,6 +350,16 @@ class AlertSettings(SettingsSection):
     )
 
 
+class SecretSettings(SettingsSection):
+    """What seals the secrets of environments in PostgreSQL."""
+
+    key_file: Path | None = Field(
+        default=None,
+        description="file of the keys that seal secrets, in Base64, one per line; the first seals, every one "
+        "opens; unset: `secrets.key` in the data directory, with the embedded PostgreSQL only",
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -391,6 +401,7 @@ class Settings(BaseSettings):
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     worker: WorkerSettings = WorkerSettings()
     alerts: AlertSettings = AlertSettings()
+    secrets: SecretSettings = SecretSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -404,9 +415,9 @@ def load_settings(**overrides: Any) -> Settings:
         raise Misconfigured(_not_a_list(os.environ)) from None
 
 
-def secret(name: str) -> str | None:
-    """The secret in an environment variable that a spec names."""
-    return os.environ.get(name)
+def variables_set(names: Iterable[str]) -> dict[str, str]:
+    """The variables with these names that are set, without settings; `weir secret` stores them."""
+    return {name: os.environ[name] for name in names if name in os.environ and not name.startswith(PREFIX)}
 
 
 def opentelemetry_variables() -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_a_tenants_token_sees_nothing_of_others_in_the_audit_log(
 @pytest.mark.usefixtures("api")
 def test_webhooks_are_listed_with_what_they_lack(scope: list[str], tmp_path: Path) -> None:
     file = tmp_path / "shop.weir"
-    secret = 'verify github { secret_env: "PAY_SECRET" }'
+    secret = 'verify github { secret: "PAY_SECRET" }'
     file.write_text(f"app Shop {{\n  queue orders {{}}\n  webhook pay {{ queue: orders, {secret} }}\n}}\n")
     applied = weir("spec", "apply", str(file), *scope)
     assert applied.exit_code == 0, applied.output
@@ -90,7 +90,7 @@ def test_webhooks_are_listed_with_what_they_lack(scope: list[str], tmp_path: Pat
     wait_until(lambda: document("webhook", "list", *scope))
     (hook,) = document("webhook", "list", *scope)
     assert (hook["name"], hook["accepts"]) == ("pay", False)
-    assert "refuses everything; not set: PAY_SECRET" in weir("webhook", "list", *scope).stdout
+    assert "refuses everything; missing: PAY_SECRET" in weir("webhook", "list", *scope).stdout
 
 
 @pytest.mark.usefixtures("api")
@@ -100,3 +100,55 @@ def test_processes_of_an_environment_are_listed(scope: list[str]) -> None:
     assert weir("process", "list", "--period", "1h", *scope).exit_code == 0
     assert isinstance(document("process", "list", "--all"), list)
     assert "weir process list" in str(weir("process", "show", "nobody", "--all").exception)
+
+
+VALUE = "a value of more than 24 bytes"
+
+
+@pytest.mark.usefixtures("api")
+def test_a_secret_comes_from_standard_input_and_is_listed_without_its_value(scope: list[str]) -> None:
+    for value, stored in ((VALUE, 0), (f"{VALUE} 2\n", 0)):
+        done = CliRunner().invoke(app, ["secret", "set", "HOOK", *scope], input=value)
+        assert (done.exit_code, done.output) == (stored, "")
+    (secret,) = document("secret", "list", *scope)
+    assert (secret["name"], secret["previous_until_ms"] - secret["set_at_ms"]) == ("HOOK", 86_400_000)
+    shown = weir("secret", "list", *scope).stdout
+    assert "holds until" in shown
+    assert VALUE not in shown
+    assert weir("secret", "delete", "HOOK", "--only-old", *scope).exit_code == 0
+    assert "ended" in weir("secret", "list", *scope).stdout
+    assert weir("secret", "delete", "HOOK", *scope).exit_code == 0
+    assert document("secret", "list", *scope) == []
+    short = CliRunner().invoke(app, ["secret", "set", "HOOK", *scope], input=" ")
+    assert "printable text without a space" in str(short.exception)
+    wrong = CliRunner().invoke(app, ["secret", "set", "HOOK", "--keep-old", "soon", *scope], input=VALUE)
+    assert "`soon` is not a time" in str(wrong.exception)
+
+
+@pytest.mark.usefixtures("api")
+def test_variables_of_an_older_installation_are_stored_by_name_only(
+    scope: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.weir"
+    file.write_text(
+        "app Shop {\n"
+        '  queue orders { deliver: https://example.com/in { secret_env: ["OUT", "GONE"] } }\n'
+        '  webhook pay { queue: orders2, verify github { secret_env: "PAY" } }\n'
+        "  queue orders2 {}\n}\n"
+    )
+    planned = weir("spec", "plan", str(file), *scope).output
+    assert "webhook `pay` names the secret `PAY`, which is not stored" in planned
+    assert "queue `orders` names the secret `OUT`, which is not stored" in planned
+    assert weir("spec", "apply", str(file), *scope).exit_code == 0
+    monkeypatch.setenv("PAY", VALUE)
+    monkeypatch.setenv("OUT", VALUE)
+    monkeypatch.delenv("GONE", raising=False)
+    told = weir("secret", "import-environment", *scope).stdout
+    assert set(told.splitlines()[:3]) == {"PAY: set here", "OUT: set here", "GONE: not set here"}
+    assert document("secret", "list", *scope) == []
+    for name in ("GONE", "WEIR_URL"):
+        refused = weir("secret", "import-environment", "PAY", name, *scope).exception
+        assert f"`{name}` is not set here" in str(refused)
+    assert weir("secret", "import-environment", "PAY", "OUT", *scope).stdout == "stored PAY\nstored OUT\n"
+    assert [one["name"] for one in document("secret", "list", *scope)] == ["OUT", "PAY"]
+    assert "which is not stored" not in weir("spec", "plan", str(file), *scope).output

@@ -284,11 +284,11 @@ async def test_the_page_of_specs_says_which_webhook_has_no_secret(page: Page, si
     await page.goto(site.link("specs"))
     await page.get_by_label("Spec", exact=True).fill(
         "app Shop { queue orders {} webhook Paid { queue: orders, "
-        'verify stripe { secret_env: "NOT_SET_HERE" } } }'
+        'verify stripe { secret: "NOT_SET_HERE" } } }'
     )
     await page.get_by_role("button", name="Plan").click()
     await page.get_by_role("button", name="Apply").click()
     webhooks = page.get_by_role("region", name="Webhooks", exact=True)
     row = webhooks.get_by_role("row", name="Paid")
     await expect(row).to_contain_text("stripe")
-    await expect(row).to_contain_text("not set every request is refused; set NOT_SET_HERE")
+    await expect(row).to_contain_text("every request is refused; set NOT_SET_HERE with weir secret set")

@@ -260,12 +260,13 @@ def test_tokens_hold_as_they_held(opened: Opened) -> None:
     assert answers["reader"].json()["role"] == "read"
 
 
-def test_webhooks_are_received_where_they_were(opened: Opened) -> None:
+def test_webhooks_are_received_where_they_were(opened: Opened, shop: Tenant) -> None:
     body = b'{"from": "this release"}'
-    secret = opened.told["secrets"]["FIXTURE_HMAC_SECRET"].encode()
+    secret = "stored, where it was a variable before"
+    shop.ask("PUT", "/api/v1/secrets/FIXTURE_HMAC_SECRET", {"value": secret})
     headers = {
         "content-type": "application/json",
-        "x-sig": hmac.new(secret, body, hashlib.sha256).hexdigest(),
+        "x-sig": hmac.new(secret.encode(), body, hashlib.sha256).hexdigest(),
     }
     answer = httpx2.post(
         f"{opened.url}{opened.told['hooks']['fixture-plain']}", content=body, headers=headers

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 
 from ingress import signing
+from support.secrets import fixed_secrets
 from weir.api.app import create_app
 from weir.api.edge import Edge
 from weir.api.services import Services
@@ -21,11 +22,14 @@ from weir.broker.observed import Observed
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
+from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.queue_definitions import QueueDefinitions
+from weir.control.sealing import SealingKeys
+from weir.control.secrets import Secrets
 from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
@@ -75,6 +79,8 @@ class House:
     app: Edge
     client: httpx2.AsyncClient
     secrets: dict[str, str] = field(default_factory=dict)
+    store: Secrets | None = None
+    """The stored secrets, which a house with keys uses instead."""
     tracer: Tracer | None = None
     children: PostgresChildren | None = None
     front: Pusher | None = None
@@ -108,7 +114,7 @@ class House:
                 broker=self.broker,
                 commands=self.commands,
                 clock=clock or SystemClock(),
-                secrets=self.secrets.get,
+                secrets=self.store.of if self.store else fixed_secrets(self.secrets, of=self.environment),
                 client=client,
                 log=log,
                 executor=DaemonThreads(),
@@ -149,12 +155,14 @@ async def open_house(
     *,
     tracer: Tracer | None = None,
     trace_url: str | None = None,
+    keys: SealingKeys | None = None,
 ) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
         broker = Observed(RedisBroker(RedisConnection(url=redis_url)), tracer=tracer)
         stack.push_async_callback(broker.aclose)
         specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
         registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
+        store = Secrets(database, keys) if keys else None
         front = DirectPusher(broker)
         children = PostgresChildren(database)
         chained = ChainedMessages(children, clock=SystemClock())
@@ -174,8 +182,16 @@ async def open_house(
             dead_letters=open_dead_letters(database, broker),
             channels=Channels(database),
             schedules=Schedules(database, broker),
-            receiver=Receiver(registry, front, secrets=secrets.get, commands=synchronous, tracer=tracer),
+            receiver=Receiver(
+                registry,
+                front,
+                secrets=store.of if store else fixed_secrets(secrets, of=environment),
+                commands=synchronous,
+                tracer=tracer,
+            ),
             specs=specs,
+            secrets=store,
+            audit=None if store is None else AuditLog(database),
             events=SystemEvents(database=database),
             timelines=Timelines(database, broker),
             trace_url=trace_url,
@@ -210,6 +226,7 @@ async def open_house(
             app=app,
             client=client,
             secrets=secrets,
+            store=store,
             tracer=tracer,
             children=children,
             front=front,

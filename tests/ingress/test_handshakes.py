@@ -16,10 +16,10 @@ from ingress.house import SECRET, House
 SPEC = """
 app Hands {
   queue In {}
-  webhook Slack { queue: In, verify slack { secret_env: "HOOK" } }
-  webhook SlackNow { verify slack { secret_env: "HOOK" }, map_to: command Chat.Answer { n: payload.n } }
-  webhook Github { queue: In, verify github { secret_env: "HOOK" } }
-  webhook Plain { queue: In, verify_hmac { header: "X-Sig", secret_env: "HOOK" } }
+  webhook Slack { queue: In, verify slack { secret: "HOOK" } }
+  webhook SlackNow { verify slack { secret: "HOOK" }, map_to: command Chat.Answer { n: payload.n } }
+  webhook Github { queue: In, verify github { secret: "HOOK" } }
+  webhook Plain { queue: In, verify_hmac { header: "X-Sig", secret: "HOOK" } }
   webhook Open { queue: In }
 }
 """

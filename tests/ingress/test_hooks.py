@@ -31,14 +31,14 @@ app Hooks {
   queue Urgent { priority: 8 }
   webhook Signed {
     queue: In
-    verify_hmac { header: "X-Sig", secret_env: "HOOK" }
+    verify_hmac { header: "X-Sig", secret: "HOOK" }
     idempotency_header: "X-Id"
   }
   webhook Small { queue: In, max_body_bytes: 100 }
   webhook Open { queue: In }
   webhook Alarm { queue: Urgent }
-  webhook Rotating { queue: In, verify_hmac { header: "X-Sig", secret_env: ["HOOK", "OLD"] } }
-  webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret_env: "NOWHERE" } }
+  webhook Rotating { queue: In, verify_hmac { header: "X-Sig", secret: ["HOOK", "OLD"] } }
+  webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret: "NOWHERE" } }
   webhook Ordered { queue: Keyed, key: "payload.account" }
   webhook Now { map_to: command Ping.Answer { n: payload.n } }
 }
@@ -327,7 +327,7 @@ async def test_the_result_of_a_message_is_kept_for_its_key_and_told_in_its_timel
 
     await house.apply(
         "app Hooks { queue In { map_to: command Order.Take { n: payload.n } }"
-        ' webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret_env: "HOOK" },'
+        ' webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret: "HOOK" },'
         ' idempotency_header: "X-Id" } }'
     )
     accepted = (await house.hook("Signed", {"n": 3}, x_id="k-3")).json()
@@ -448,7 +448,7 @@ async def test_burst_ten_thousand_webhooks_over_a_socket_are_processed_once_each
 
     await house.apply(
         "app Hooks { queue In { map_to: command Burst.Take { n: payload.n } }"
-        ' webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret_env: "HOOK" },'
+        ' webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret: "HOOK" },'
         ' idempotency_header: "X-Id" } }'
     )
     requests = []

@@ -20,7 +20,7 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.plac
 
 def hook(scheme: SignatureScheme, **options) -> WebhookSpec:
     return WebhookSpec(
-        name="W", queue="Q", verification=Verification(scheme=scheme, secret_envs=("S",)), **options
+        name="W", queue="Q", verification=Verification(scheme=scheme, secrets=("S",)), **options
     )
 
 

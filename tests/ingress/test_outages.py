@@ -13,6 +13,7 @@ import pytest
 
 from ingress import signing
 from ingress.house import SECRET, House
+from support.secrets import fixed_secrets
 from support.tcp_proxy import TcpProxy
 from support.waiting import until
 from weir.api.app import create_app
@@ -28,7 +29,7 @@ app Hooks {
   queue In { ordering: fifo }
   webhook Signed {
     queue: In
-    verify_hmac { header: "X-Sig", secret_env: "HOOK" }
+    verify_hmac { header: "X-Sig", secret: "HOOK" }
     idempotency_header: "X-Id"
   }
 }
@@ -66,7 +67,7 @@ async def front(house: House, redis_url: str, database_url: str) -> AsyncIterato
         stack.push_async_callback(reserved.aclose)
         await reserved.open(wait_s=10)
         operations = OperationService(database=reserved, broker=broker)
-        receiver = Receiver(house.registry, operations.front(), secrets=house.secrets.get)
+        receiver = Receiver(house.registry, operations.front(), secrets=fixed_secrets(house.secrets))
         app = create_app(replace(house.services, receiver=receiver))
         transport = httpx2.ASGITransport(app=app)
         client = await stack.enter_async_context(

@@ -28,7 +28,7 @@ app IncidentManagement {
   }
   webhook PagerDutyAlert {
     queue: WebhookIngress
-    verify_hmac { header: "X-Sig", secret_env: "HOOK" }
+    verify_hmac { header: "X-Sig", secret: "HOOK" }
     idempotency_header: "X-Delivery"
   }
 }

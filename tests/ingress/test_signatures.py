@@ -22,27 +22,27 @@ STANDARD_SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef
 
 SCHEMES = {
     "hmac": (
-        Verification(scheme=SignatureScheme.HMAC, secret_envs=("S",), header="X-Sig"),
+        Verification(scheme=SignatureScheme.HMAC, secrets=("S",), header="X-Sig"),
         signing.plain,
         SECRET,
     ),
-    "github": (Verification(scheme=SignatureScheme.GITHUB, secret_envs=("S",)), signing.github, SECRET),
-    "stripe": (Verification(scheme=SignatureScheme.STRIPE, secret_envs=("S",)), signing.stripe, SECRET),
-    "slack": (Verification(scheme=SignatureScheme.SLACK, secret_envs=("S",)), signing.slack, SECRET),
+    "github": (Verification(scheme=SignatureScheme.GITHUB, secrets=("S",)), signing.github, SECRET),
+    "stripe": (Verification(scheme=SignatureScheme.STRIPE, secrets=("S",)), signing.stripe, SECRET),
+    "slack": (Verification(scheme=SignatureScheme.SLACK, secrets=("S",)), signing.slack, SECRET),
     "pagerduty": (
-        Verification(scheme=SignatureScheme.PAGERDUTY, secret_envs=("S",)),
+        Verification(scheme=SignatureScheme.PAGERDUTY, secrets=("S",)),
         signing.pagerduty,
         SECRET,
     ),
     "standard": (
-        Verification(scheme=SignatureScheme.STANDARD, secret_envs=("S",)),
+        Verification(scheme=SignatureScheme.STANDARD, secrets=("S",)),
         signing.standard,
         STANDARD_SECRET,
     ),
     "generic": (
         Verification(
             scheme=SignatureScheme.GENERIC,
-            secret_envs=("S",),
+            secrets=("S",),
             header="X-Digest",
             prefix="sha512=",
             algorithm="sha512",

@@ -127,7 +127,7 @@ VECTORS = {
 
 
 def holds(vector: Vector, *, secret: str | None = None, body: bytes | None = None, later_s: int = 0) -> bool:
-    verification = Verification(scheme=vector.scheme, secret_envs=("S",), **vector.options)  # type: ignore[arg-type]
+    verification = Verification(scheme=vector.scheme, secrets=("S",), **vector.options)  # type: ignore[arg-type]
     return verify(
         verification,
         secrets=[secret or vector.secret],
@@ -153,7 +153,7 @@ def test_it_holds_with_nothing_changed(name: str) -> None:
 def test_the_signature_that_pagerduty_publishes_as_wrong_does_not_hold() -> None:
     vector = VECTORS["pagerduty"]
     wrong = "v1=7020c8a7ec668a9b7012bc3dd82e483394b038f4230acc6785efbf2a7d8bcaf5"
-    verification = Verification(scheme=vector.scheme, secret_envs=("S",))
+    verification = Verification(scheme=vector.scheme, secrets=("S",))
     for header, expected in ((wrong, False), (f"{wrong},{vector.headers['x-pagerduty-signature']}", True)):
         headers = {"x-pagerduty-signature": header}
         found = verify(verification, secrets=[vector.secret], headers=headers, body=vector.body, now_ms=0)

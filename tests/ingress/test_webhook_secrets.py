@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
@@ -12,13 +13,17 @@ import pytest
 import structlog
 
 from ingress import signing
-from ingress.house import House, open_house
+from ingress.house import SECRET, House, open_house
+from support.secrets import fixed_secrets
 from weir.cli.doctor import readable
 from weir.control.database import Database
+from weir.control.sealing import new_key, read_keys
+from weir.control.secrets import Secrets
 from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
 from weir.ingress.webhook_secrets import WARN_EVERY_S, WebhookSecrets, can_verify
 from weir.model.names import EnvironmentRef
+from weir.settings import SecretSettings, Settings
 from weir.spec.ir import MAX_WEBHOOK_BODY_BYTES, SignatureScheme, Verification, WebhookSpec
 from weir.spec.snapshot import Hook
 from weir.stores.checkup import inspect_webhooks
@@ -26,10 +31,10 @@ from weir.stores.checkup import inspect_webhooks
 SPEC = """
 app Secrets {
   queue In {}
-  webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret_env: "HOOK" } }
-  webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret_env: ["NOWHERE", "NEITHER"] } }
-  webhook Tight { queue: In, max_body_bytes: 100, verify_hmac { header: "X-Sig", secret_env: "HOOK" } }
-  webhook Rotated { queue: In, verify github { secret_env: ["HOOK", "OLD"] } }
+  webhook Signed { queue: In, verify_hmac { header: "X-Sig", secret: "HOOK" } }
+  webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret: ["NOWHERE", "NEITHER"] } }
+  webhook Tight { queue: In, max_body_bytes: 100, verify_hmac { header: "X-Sig", secret: "HOOK" } }
+  webhook Rotated { queue: In, verify github { secret: ["HOOK", "OLD"] } }
   webhook Open { queue: In }
 }
 """
@@ -80,9 +85,9 @@ async def test_a_limit_of_its_own_does_not_tell_that_a_webhook_exists(house: Hou
     assert [answer.status_code for answer in large] == [413, 413]
 
 
-def hook(scheme: SignatureScheme, *, secret_env: str = "SET") -> Hook:
-    verification = Verification(scheme=scheme, secret_envs=(secret_env,), header="X-Sig")
-    return Hook(environment=PLACE, webhook=WebhookSpec(name=secret_env, queue="Q", verification=verification))
+def hook(scheme: SignatureScheme, *, secret: str = "SET") -> Hook:
+    verification = Verification(scheme=scheme, secrets=(secret,), header="X-Sig")
+    return Hook(environment=PLACE, webhook=WebhookSpec(name=secret, queue="Q", verification=verification))
 
 
 def cost_ms(receiver: Receiver, asked: Hook | None, headers: dict[str, str], body: bytes) -> float:
@@ -99,12 +104,12 @@ def cost_ms(receiver: Receiver, asked: Hook | None, headers: dict[str, str], bod
 
 def test_refusing_takes_as_long_whether_a_webhook_exists_has_a_secret_or_was_given_a_signature() -> None:
     secrets = {"SET": "a secret"}
-    receiver = Receiver(None, None, secrets=secrets.get)  # type: ignore[arg-type]
+    receiver = Receiver(None, None, secrets=fixed_secrets(secrets))  # type: ignore[arg-type]
     body = b"x" * 8 * MAX_WEBHOOK_BODY_BYTES
     wrong = {"x-sig": "00" * 32}
     known = cost_ms(receiver, hook(SignatureScheme.HMAC), wrong, body)
     others = {
-        "no secret": cost_ms(receiver, hook(SignatureScheme.HMAC, secret_env="UNSET"), wrong, body),
+        "no secret": cost_ms(receiver, hook(SignatureScheme.HMAC, secret="UNSET"), wrong, body),
         "unknown": cost_ms(receiver, None, wrong, body),
         "no signature": cost_ms(receiver, hook(SignatureScheme.SLACK), wrong, body),
     }
@@ -116,15 +121,15 @@ def test_refusing_takes_as_long_whether_a_webhook_exists_has_a_secret_or_was_giv
 
 def test_the_operator_is_told_in_the_log_at_most_once_a_minute_per_webhook() -> None:
     now_s = 1_000.0
-    secrets = WebhookSecrets({}.get, monotonic=lambda: now_s)
-    keyless, other = hook(SignatureScheme.HMAC), hook(SignatureScheme.HMAC, secret_env="OTHER")
+    secrets = WebhookSecrets(fixed_secrets({}), monotonic=lambda: now_s)
+    keyless, other = hook(SignatureScheme.HMAC), hook(SignatureScheme.HMAC, secret="OTHER")
     with structlog.testing.capture_logs() as lines:
         for _ in range(5):
             assert secrets.of(keyless) == []
         secrets.of(other)
         now_s += WARN_EVERY_S
         secrets.of(keyless)
-    assert [(line["webhook"], line["variables"], line["refused"]) for line in lines] == [
+    assert [(line["webhook"], line["secrets"], line["refused"]) for line in lines] == [
         ("SET", ["SET"], 1),
         ("OTHER", ["OTHER"], 1),
         ("SET", ["SET"], 5),
@@ -139,12 +144,12 @@ async def test_the_log_of_the_api_names_webhook_and_variable(house: House) -> No
         await house.hook("Nowhere", {})
         await house.hook("Signed", {}, x_sig="00")
     (line,) = [line for line in lines if "webhook" in line]
-    assert (line["webhook"], line["variables"]) == ("Keyless", ["NOWHERE", "NEITHER"])
+    assert (line["webhook"], line["secrets"]) == ("Keyless", ["NOWHERE", "NEITHER"])
 
 
 async def test_the_list_of_webhooks_says_which_secrets_are_not_set(house: House) -> None:
     found = (await house.client.get("/api/v1/webhooks")).json()["items"]
-    shown = {one["name"]: (one["scheme"], one["unset_variables"], one["accepts"]) for one in found}
+    shown = {one["name"]: (one["scheme"], one["missing_secrets"], one["accepts"]) for one in found}
     assert shown == {
         "Keyless": ("hmac", ["NOWHERE", "NEITHER"], False),
         "Open": (None, [], True),
@@ -153,9 +158,9 @@ async def test_the_list_of_webhooks_says_which_secrets_are_not_set(house: House)
         "Tight": ("hmac", [], True),
     }
     signed = next(one for one in found if one["name"] == "Signed")
-    assert (signed["path"], signed["queue"], signed["secret_variables"]) == ("/hook/Signed", "In", ["HOOK"])
+    assert (signed["path"], signed["queue"], signed["secrets"]) == ("/hook/Signed", "In", ["HOOK"])
     everyones = house.registry.snapshot.hooks_by_environment.values()
-    silent = sum(not can_verify(one.webhook, house.secrets.get) for one in everyones)
+    silent = sum(not can_verify(one, fixed_secrets(house.secrets, of=house.environment)) for one in everyones)
     assert f"weir_webhooks_without_secret {silent}.0" in (await house.client.get("/metrics")).text
 
 
@@ -169,15 +174,30 @@ async def test_a_webhook_whose_short_address_is_anothers_is_listed_with_its_long
     assert found[0]["path"] == "/hook/sec%2Fond/p%20q/e/Keyless"
 
 
-async def test_doctor_notes_webhooks_without_a_secret(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOOK", "set")
-    section = await inspect_webhooks(house.database.url)
+async def test_doctor_notes_webhooks_without_a_secret_and_secrets_without_their_key(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NOWHERE", "a variable is not read any more")
+    old, new = new_key(), new_key()
+    keys = tmp_path / "keys"
+    keys.write_text(f"{old}\n")
+    settings = Settings(secrets=SecretSettings(key_file=keys))
+    async with house.database.connection() as connection:
+        await connection.execute("DELETE FROM weir.secrets")
+    stored = Secrets(house.database, read_keys(keys))
+    await stored.put(house.environment, "HOOK", SECRET, actor="test")
+    section = await inspect_webhooks(house.database.url, settings)
     scope = house.environment
     ours = f" of `{scope.organization}/{scope.project}/{scope.environment}` "
     (note,) = [text for text in section["notes"] if ours in text]
     assert note.startswith("`Keyless` of ")
-    assert "`NOWHERE`" in note
+    assert "`weir secret set NOWHERE`" in note
     assert section["count"] == len(house.registry.snapshot.hooks_by_environment)
     assert section["problems"] == []
     report = {"ok": True, "webhooks": {**section, "ok": True}, "problems": [], "notes": [f"webhooks: {note}"]}
     assert f"- note: webhooks: {note}" in readable(report)
+    keys.write_text(f"{new}\n{old}\n")
+    assert "sealed with an older key" in str((await inspect_webhooks(house.database.url, settings))["notes"])
+    keys.write_text(f"{new}\n")
+    assert "no key here opens" in str((await inspect_webhooks(house.database.url, settings))["problems"])
+    await stored.delete(house.environment, "HOOK")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 
 import pytest
 from standardwebhooks import Webhook
 
 from outbound.receiver import plain, receiving
 from weir import __version__
+from weir.ingress.signatures import verify
 from weir.model.clock import SystemClock
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
@@ -19,6 +21,7 @@ from weir.outbound.delivery import (
     deliver,
     retry_after_ms,
 )
+from weir.spec.ir import SignatureScheme, Verification
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 SECRETS = ("whsec_" + base64.b64encode(b"a" * 32).decode(), "whsec_" + base64.b64encode(b"b" * 32).decode())
@@ -37,6 +40,37 @@ async def test_a_delivery_verifies_with_the_reference_library_under_every_secret
     headers, body = receiver.requests[0]
     for secret in SECRETS:
         Webhook(secret).verify(body, headers)
+
+
+KEY = base64.b64encode(b"k" * 25).decode()
+
+
+@pytest.mark.parametrize("secret", [KEY, f"whsec_{KEY}", f"whsec_{KEY.rstrip('=')}"])
+async def test_base64_is_read_as_the_reference_library_reads_it_with_and_without_its_prefix(secret):
+    """The library itself takes no secret without padding; others do."""
+    library = Webhook(secret if secret.endswith("=") else secret + "==")
+    async with receiving() as receiver:
+        await attempt(receiver.url, secrets=[secret])
+    headers, body = receiver.requests[0]
+    library.verify(body, headers)
+    now = datetime.now(UTC)
+    signed = {
+        "webhook-id": "msg_2",
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": library.sign("msg_2", now, body.decode()),
+    }
+    standard = Verification(scheme=SignatureScheme.STANDARD, secrets=("S",))
+    now_ms = int(now.timestamp() * 1000)
+    assert verify(standard, secrets=[secret], headers=signed, body=body, now_ms=now_ms)
+    assert not verify(standard, secrets=[secret.swapcase()], headers=signed, body=body, now_ms=now_ms)
+
+
+async def test_text_that_is_not_base64_is_its_own_key():
+    text = "a secret, no Base64, of enough bytes"
+    async with receiving() as receiver:
+        await attempt(receiver.url, secrets=[text])
+    headers, body = receiver.requests[0]
+    Webhook(base64.b64encode(text.encode()).decode()).verify(body, headers)
 
 
 async def test_a_delivery_names_the_version_that_sends_it():

@@ -49,6 +49,9 @@ def asked(route: str, body: Any = None, *, query: str = "", operator: bool = Fal
 
 HERE = {"organization": "default", "project": "default", "environment": "default"}
 REQUESTS: tuple[Asked, ...] = (
+    asked("GET /api/v1/secrets"),
+    asked("PUT /api/v1/secrets/{name}", {"value": "x" * 32}, name="HOOK"),
+    asked("DELETE /api/v1/secrets/{name}", name="HOOK"),
     asked("GET /livez"),
     asked("GET /healthz"),
     asked("GET /readyz"),

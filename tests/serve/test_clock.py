@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from ingress import signing
+from weir.control.sealing import new_key
 from weir.errors import Unauthenticated
 from weir.model.clock import SystemClock
 from weir.model.names import EnvironmentRef
 from weir.serve.build import open_process
-from weir.settings import EmbeddedSettings, Settings, StoreUrls
+from weir.settings import EmbeddedSettings, SecretSettings, Settings, StoreUrls
 from weir.spec.language import read_spec
 
 SECRET = "whsec_" + "c2VjcmV0" * 6
-SPEC = 'app A { queue In {} webhook Paid { queue: In, verify stripe { secret_env: "PAID_SECRET" } } }'
+SPEC = 'app A { queue In {} webhook Paid { queue: In, verify stripe { secret: "PAID_SECRET" } } }'
 
 
 @pytest.mark.parametrize("offset_ms", [3_600_000, -3_600_000])
@@ -30,8 +31,13 @@ async def test_windows_and_schedules_do_not_follow_the_hosts_clock(
     offset_ms: int,
 ) -> None:
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: int(time.time() * 1_000) + offset_ms)
-    monkeypatch.setenv("PAID_SECRET", SECRET)
-    settings = Settings(redis_url=redis_url, embedded=EmbeddedSettings(data_dir=tmp_path))
+    keys = tmp_path / "keys"
+    keys.write_text(new_key())
+    settings = Settings(
+        redis_url=redis_url,
+        embedded=EmbeddedSettings(data_dir=tmp_path),
+        secrets=SecretSettings(key_file=keys),
+    )
     urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=warehouse_url)
     async with open_process(settings, urls, accept_loss=True) as process:
         services = process.services
@@ -40,6 +46,9 @@ async def test_windows_and_schedules_do_not_follow_the_hosts_clock(
         assert services.dead_letters.clock is services.clock
         assert services.specs is not None
         assert services.receiver is not None
+        assert services.secrets is not None
+        await services.secrets.put(environment, "PAID_SECRET", SECRET, actor="test")
+        await services.secrets.load()
         app = read_spec(SPEC)
         await services.specs.apply(environment, app, source=SPEC, file="a.weir", actor="test")
         await services.receiver._specs.refresh()

@@ -108,7 +108,7 @@ async def test_what_queues_promise_survives_the_loss_of_redis(
         concurrency=3,
         retention=Retention(max_depth=2),
         delivery=DeliveryPolicy(max_attempts=7),
-        action=DeliverTo(url="https://example.com/hook", secret_env="S"),
+        action=DeliverTo(url="https://example.com/hook", secrets=("S",)),
     )
     await definitions.define(queue, spec)
     await definitions.pause(queue, paused=True)

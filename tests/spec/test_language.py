@@ -193,3 +193,14 @@ def test_an_error_shows_file_line_column_text_caret_and_the_nearest_word():
     assert lines[0].endswith("did you mean `ordering`?")
     assert lines[1:] == ["        ordring: fifo", "        ^^^^^^^"]
     assert caught.value.extra["errors"][0]["line"] == 3
+
+
+def test_the_older_word_for_secrets_is_read_and_written_as_the_new_one():
+    old = 'app A { queue Q {} webhook W { queue: Q, verify github { secret_env: ["NEW", "OLD"] } } }'
+    app = read_spec(old)
+    assert app == read_spec(old.replace("secret_env", "secret"))
+    assert dumped(app)["webhooks"]["W"]["verify"]["secret"] == ["NEW", "OLD"]
+    with pytest.raises(SpecInvalid, match="`secret_env` is now `secret`; keep `secret`"):
+        read_spec(old.replace("secret_env", 'secret: "NEW", secret_env'))
+    with pytest.raises(SpecInvalid, match="`a-b` is not the name of a secret"):
+        read_spec(old.replace("OLD", "a-b"))

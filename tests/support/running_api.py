@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weir.control.database import Database
+from weir.control.sealing import new_key
 from weir.control.tokens import Tokens
 from weir.serve.bootstrap import OPERATOR
 
@@ -31,6 +32,13 @@ class RunningApi:
     clickhouse_url: str
 
 
+def key_file(folder: Path) -> Path:
+    """A file with a key for secrets."""
+    path = folder / "keys"
+    path.write_text(new_key())
+    return path
+
+
 @contextmanager
 def running_api(
     folder: Path, *, redis_url: str, postgres_url: str, clickhouse_url: str
@@ -42,6 +50,7 @@ def running_api(
         "WEIR_POSTGRES_URL": postgres_url,
         "WEIR_CLICKHOUSE_URL": clickhouse_url,
         "WEIR_API__PORT": "0",
+        "WEIR_SECRETS__KEY_FILE": str(key_file(folder)),
         "WEIR_WORKER__ALLOWED_SUBNETS": f'["{RECEIVER_HOST}/32"]',
     }
     command = [sys.executable, "-m", "weir.cli", "serve", "--data-dir", str(folder)]

@@ -290,7 +290,7 @@ async def test_a_handler_in_a_thread_runs_in_the_span_of_its_message(
 HOOKS = """
 app A {{
   queue Q {{ trace: {join}, map_to: command Order.Ship {{ order: payload.order }} }}
-  webhook Orders {{ queue: Q, verify_hmac {{ header: "X-Sig", secret_env: "HOOK" }} }}
+  webhook Orders {{ queue: Q, verify_hmac {{ header: "X-Sig", secret: "HOOK" }} }}
 }}
 """
 
@@ -320,7 +320,7 @@ async def test_a_webhook_that_runs_at_once_is_a_span_in_the_trace_of_its_sender(
         """
         app A {
           webhook Now {
-            verify_hmac { header: "X-Sig", secret_env: "HOOK" }
+            verify_hmac { header: "X-Sig", secret: "HOOK" }
             map_to: command Order.Ship { order: payload.order }
           }
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from support.secrets import fixed_secrets
 from support.workers import FixedSpecs, MemoryDeliveryLog, MemoryJournal
 from weir.broker.broker import Broker
 from weir.model.asyncio_tasks import cancel_and_wait
@@ -57,7 +58,7 @@ class Rig:
             broker=self.broker,
             commands=self.commands,
             clock=SystemClock(),
-            secrets=self.secrets.get,
+            secrets=fixed_secrets(self.secrets, of=self.environment),
             client=client,
             log=self.log,
             executor=DaemonThreads(),

@@ -19,7 +19,7 @@ def spec(url: str, more: str = "") -> str:
     app A {{
       queue Out {{
         delivery {{ max_attempts: 3, initial_backoff_ms: 1, max_backoff_ms: 2 }}
-        deliver: {url} {{ secret_env: "HOOK" {more} }}
+        deliver: {url} {{ secret: "HOOK" {more} }}
       }}
     }}
     """
@@ -114,7 +114,7 @@ async def test_a_missing_secret_is_a_failure_and_nothing_is_sent_unsigned(rig):
         async with rig.working():
             await until(lambda: len(rig.endings()) == 3)
     assert receiver.requests == []
-    assert "`HOOK` is not set" in rig.journal.attempts[0].error
+    assert "the secret `HOOK` is not stored" in rig.journal.attempts[0].error
 
 
 @pytest.mark.parametrize("status", [301, 302, 307])

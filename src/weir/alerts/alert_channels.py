@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from weir.alerts.channel_kinds import ChannelKind, Tls
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
+from weir.control.secrets import MAX_SECRET_BYTES, check_secret_value
 from weir.control.sql import load_queries
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
@@ -99,10 +100,9 @@ def _by_url(kind: ChannelKind, config: Mapping[str, Any], policy: GuardPolicy) -
     secrets = config.get("secrets", [])
     if not isinstance(secrets, list) or len(secrets) > 4:
         raise InvalidInput("`secrets` is a list of at most 4 texts: the current one first")
-    checked = [_text(secret, what="secret", most=512) for secret in secrets]
-    if any(len(secret) < 24 for secret in checked):
-        raise InvalidInput("a secret has at least 24 characters")
-    return {"url": url, **({"secrets": checked} if checked else {})}
+    for secret in secrets:
+        check_secret_value(_text(secret, what="secret", most=MAX_SECRET_BYTES))
+    return {"url": url, **({"secrets": secrets} if secrets else {})}
 
 
 def _email(config: Mapping[str, Any], policy: GuardPolicy) -> dict[str, Any]:

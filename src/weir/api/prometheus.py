@@ -98,10 +98,10 @@ _POOL_GAUGES: Mapping[str, tuple[str, Callable[[PoolState], int]]] = {
 
 
 def _webhooks_without_secret(receiver: Receiver) -> Metric:
-    count = sum(not receiver.secrets.can_verify(hook.webhook) for hook in receiver.hooks())
+    count = sum(not receiver.secrets.can_verify(hook) for hook in receiver.hooks())
     return GaugeMetricFamily(
         "weir_webhooks_without_secret",
-        "Webhooks that refuse everything, because none of their secrets is set in this process.",
+        "Webhooks that refuse everything, because none of their secrets is stored.",
         count,
     )
 

@@ -25,6 +25,7 @@ from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
 from weir.control.queue_definitions import QueueDefinitions
+from weir.control.secrets import Secrets
 from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
@@ -93,6 +94,7 @@ class Services:
     """Tells every process what was changed here."""
     receiver: Receiver | None = None
     specs: SpecRegister | None = None
+    secrets: Secrets | None = None
     apps: AppRegister | None = None
     timelines: Timelines | None = None
     presence: Presence | None = None

@@ -10,7 +10,16 @@ from weir.errors import Misconfigured
 DISTRIBUTION = "weir-queue"
 MODULES: dict[str, tuple[str, ...]] = {
     "worker": (
-        *("async_timeout", "cel", "cronsim", "hiredis", "httpcore2", "lark", "prometheus_client"),
+        *(
+            "async_timeout",
+            "cel",
+            "cronsim",
+            "cryptography",
+            "hiredis",
+            "httpcore2",
+            "lark",
+            "prometheus_client",
+        ),
         *("psycopg", "psycopg_pool", "redis", "structlog", "tzdata", "uvloop", "yaml"),
     ),
     "server": (

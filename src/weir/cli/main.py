@@ -39,7 +39,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "environment": ("environment", "Environments, each with queues of its own: list, create, change."),
     "audit": ("audit", "The audit log, which says who changed what in the scope of the token: list."),
     "process": ("process", "Processes of Weir, their health and figures: list, show."),
-    "webhook": ("webhook", "Webhooks, which specs define, and whether their secrets are set: list."),
+    "webhook": ("webhook", "Webhooks, which specs define, and which of their secrets are missing: list."),
+    "secret": (
+        "secret",
+        "Secrets of an environment, which its spec names: set, list, delete, import-environment.",
+    ),
     "openapi": ("openapi", "Print the description of the HTTP API."),
     "operation": (
         "operation",

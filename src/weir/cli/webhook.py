@@ -1,4 +1,4 @@
-"""`weir webhook`: where webhooks are received, and whether their secrets are set."""
+"""`weir webhook`: where webhooks are received, and which of their secrets are missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def webhook() -> None:
 @app.command("list")
 @about_environment
 def list_webhooks(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """List the webhooks of an environment. Secrets are those that the answering process has."""
+    """List the webhooks of an environment, and their secrets that `weir secret set` has not stored."""
     found = ask_api(scope, lambda api: api.get("webhooks"))["items"]
     columns: Columns = {
         "name": "name",
@@ -35,7 +35,7 @@ def list_webhooks(scope: ApiScope, as_json: JsonOption = False) -> None:
 
 
 def _state(row: dict[str, Any]) -> str:
-    if row["unset_variables"]:
+    if row["missing_secrets"]:
         verb = "accepts" if row["accepts"] else "refuses everything"
-        return f"{verb}; not set: {', '.join(row['unset_variables'])}"
+        return f"{verb}; missing: {', '.join(row['missing_secrets'])}"
     return "accepts"

@@ -204,7 +204,7 @@ async def work(
             stack,
             database,
             broker,
-            settings.worker,
+            settings,
             options,
             presence=presence,
             count_job=counts.count_job,

@@ -100,8 +100,16 @@ def _definition(row: Row) -> QueueDefinition:
 
 
 def _renamed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A stored spec with today's names: `priority` was `default_priority` in older releases."""
-    if "default_priority" not in spec:
-        return spec
-    kept = {name: value for name, value in spec.items() if name != "default_priority"}
-    return {"priority": spec["default_priority"], **kept}
+    """A stored spec with today's names.
+
+    In older releases `priority` was `default_priority`, and a delivery's `secrets` were `secret_env` and
+    `previous_secret_envs`.
+    """
+    if "default_priority" in spec:
+        kept = {name: value for name, value in spec.items() if name != "default_priority"}
+        spec = {"priority": spec["default_priority"], **kept}
+    action = spec.get("action") or {}
+    if action.get("secret_env"):
+        secrets = [action["secret_env"], *action.get("previous_secret_envs", ())]
+        spec = {**spec, "action": {"secrets": secrets, **action}}
+    return spec

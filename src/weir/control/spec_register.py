@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ParamSpec, Protocol, TypeVar
@@ -136,7 +136,11 @@ class SpecRegister:
                 *self._unreachable(app),
                 *await self._find_owned_by_apps(environment, app),
             ),
-            warnings=(*found.warnings, *await self._find_unheard_alerts(environment, app)),
+            warnings=(
+                *found.warnings,
+                *await self._find_unheard_alerts(environment, app),
+                *await self._find_missing_secrets(environment, app),
+            ),
         )
 
     async def apply(
@@ -207,6 +211,18 @@ class SpecRegister:
             for alert in app.alerts
             for channel in alert.channels
             if channel not in known
+        ]
+
+    async def _find_missing_secrets(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
+        """Warnings for secrets that the environment does not have."""
+        rows = await self._database.fetch(SQL["secret_names"], **scope_names(environment))
+        stored = {row["name"] for row in rows}
+        return [
+            f"{part} names the secret `{name}`, which is not stored (a variable of the server is not read): "
+            f"{effect} until `weir secret set {name}` stores it"
+            for part, effect, names in _secrets_by_part(app)
+            for name in names
+            if not stored & set(names)
         ]
 
     async def holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
@@ -319,6 +335,20 @@ class SpecRegister:
                 ref = environment.queue(queue.name)
                 earlier = old.get(queue.name)
                 await (self._queues.define(ref, earlier) if earlier else self._queues.forget(ref))
+
+
+def _secrets_by_part(app: AppSpec) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Each part that names secrets, and what happens while it has none of them."""
+    for webhook in app.webhooks:
+        if webhook.verification is not None:
+            yield (
+                f"webhook `{webhook.name}`",
+                "everything sent to it is refused",
+                webhook.verification.secrets,
+            )
+    for queue in app.queues:
+        if isinstance(queue.action, DeliverTo):
+            yield f"queue `{queue.name}`", "nothing is delivered", queue.action.secrets
 
 
 def _removed(found: Plan) -> list[str]:

@@ -48,6 +48,12 @@ SELECT name
 FROM weir.alert_channels
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
+-- name: secret_names
+-- The names of the secrets of an environment.
+SELECT name
+FROM weir.secrets
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+
 -- name: owned_by_apps
 -- The queues and schedules that apps of an environment declare in their code.
 SELECT app, 'queue' AS kind, json_object_keys(coalesce(spec -> 'queues', '{}')) AS name

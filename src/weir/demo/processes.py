@@ -20,9 +20,9 @@ def commands(folder: Path, incidents: Incidents) -> dict[str, tuple[str, ...]]:
     return {"pipeline": pipeline, **workers}
 
 
-def environment(incidents: Incidents, secrets: dict[str, str]) -> dict[str, str]:
+def environment(incidents: Incidents) -> dict[str, str]:
     """Variables that the handlers of the demo read."""
-    return {**secrets, FIRST_INCIDENT: str(incidents.first_ms)}
+    return {FIRST_INCIDENT: str(incidents.first_ms)}
 
 
 def _worker(tenant: Tenant, folder: Path) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets as random_secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -24,7 +23,6 @@ from weir.serve.system import System, first_ending, running_api, running_childre
 from weir.settings import Settings
 
 Say = Callable[[str], None]
-PAGERDUTY = "DEMO_PAGERDUTY_SECRET"
 _PATIENCE_S = 60.0
 """How long a demo with `for_s` waits for its past to land before it counts the time."""
 
@@ -42,23 +40,21 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
     await find_java()
     started = time.monotonic()
     incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
-    secrets = {PAGERDUTY: random_secrets.token_hex(24)}
-    # The API runs in this process and reads secrets from the environment, as in a deployment.
-    os.environ.update(secrets)
+    secret = random_secrets.token_hex(24)
     say("starting Redis, PostgreSQL and ClickHouse …")
     async with (
         running_api(settings, report=say) as system,
         httpx2.AsyncClient(base_url=system.url, timeout=10) as client,
     ):
         say("starting the pipeline and the workers …")
-        accounts = await set_up(system.stack.urls.postgres, client, first_ms=incidents.first_ms)
+        accounts = await set_up(
+            system.stack.urls.postgres, client, first_ms=incidents.first_ms, secret=secret
+        )
         folder = system.stack.data_dir.path
-        async with running_children(
-            system, commands(folder, incidents), environment=environment(incidents, secrets)
-        ):
+        async with running_children(system, commands(folder, incidents), environment=environment(incidents)):
             ready_s = time.monotonic() - started
             say(_welcome(system.url, accounts, ready_s))
-            traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
+            traffic = Traffic(client, accounts, secret=secret, speed=options.speed)
             await _until_stopped(_send_traffic(traffic, system, options.for_s))
             return await _summary(client, accounts, traffic, system, ready_s=ready_s)
 

@@ -20,6 +20,7 @@ from weir.errors import Unavailable
 from weir.model.durations import DAY_MS
 
 SPECS = ((SHOP, "shop.weir"), (STAGING, "staging.weir"), (BILLING, "billing.weir"))
+PAGERDUTY = "DEMO_PAGERDUTY_SECRET"
 TOKEN_LIFETIME_MS = 7 * DAY_MS
 PAUSED_BACKLOG = 700
 # 4 % of the rows are bad: about 36 dead letters.
@@ -46,7 +47,9 @@ class DemoAccount:
         }
 
 
-async def set_up(postgres_url: str, client: httpx2.AsyncClient, *, first_ms: int) -> list[DemoAccount]:
+async def set_up(
+    postgres_url: str, client: httpx2.AsyncClient, *, first_ms: int, secret: str
+) -> list[DemoAccount]:
     """Make tokens and apply specs for every tenant of the demo, and write the alerts of its past."""
     async with Database(postgres_url, max_size=2, name="weir-demo") as database:
         tokens = {name: await _create_token(Tokens(database), name) for name in _organizations()}
@@ -55,6 +58,8 @@ async def set_up(postgres_url: str, client: httpx2.AsyncClient, *, first_ms: int
     for tenant, file in SPECS:
         bare = DemoAccount(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})
         await _ensure_environment(client, bare)
+        if tenant is SHOP:
+            await _ask(client, "PUT", f"/api/v1/secrets/{PAGERDUTY}", bare, {"value": secret})
         hooks = await _apply(client, bare, file)
         accounts.append(DemoAccount(tenant=tenant, token=bare.token, hooks=hooks))
         await _fill_paused(client, bare)

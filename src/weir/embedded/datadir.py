@@ -15,6 +15,8 @@ from typing import IO, Any
 from weir.embedded.server import make_private
 from weir.errors import Misconfigured
 
+SEALING_KEYS = "secrets.key"
+"""The file with the keys that seal the secrets of environments. A backup without it cannot open them."""
 # Servers whose owner was killed end by themselves; they may take this long to write their data.
 _ORPHAN_PATIENCE_S = 30.0
 
@@ -101,10 +103,13 @@ class DataDir:
         return {}
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
+        self._write(name, json.dumps(value))
+
+    def _write(self, name: str, text: str) -> None:
         """Write a private file, either whole or not at all."""
         scratch = self.path / f"{name}.{os.getpid()}"
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            json.dump(value, out)
+            out.write(text)
             out.flush()
             os.fsync(out.fileno())
         scratch.replace(self.path / name)
@@ -116,6 +121,13 @@ class DataDir:
             kept = {"password": secrets.token_urlsafe(24)}
             self.write_json("secrets.json", kept)
         return str(kept["password"])
+
+    def ensure_sealing_key(self) -> None:
+        """Make the key that seals the secrets of environments, once, in a private file."""
+        from weir.control.sealing import new_key  # not for commands that only ask the API
+
+        if not (self.path / SEALING_KEYS).exists():
+            self._write(SEALING_KEYS, new_key() + "\n")
 
 
 def _try_lock(lock: IO[str]) -> bool:

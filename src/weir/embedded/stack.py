@@ -59,6 +59,7 @@ class Stack:
         try:
             # Earlier versions made this folder open to others, and its archive holds data of tenants.
             self.data_dir.folder("pipeline")
+            self.data_dir.ensure_sealing_key()
             await self._start_servers()
             publish_urls(self.data_dir, self.urls)
         except BaseException:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 from msgspec.structs import replace
 
+from weir.control.secrets import SecretLookUp
 from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.ingress.handshakes import challenge_answer
@@ -21,7 +22,7 @@ from weir.ingress.outcome_counts import HookOutcomeCounts
 from weir.ingress.push_batches import HookCoalescer
 from weir.ingress.recent import RecentAnswers
 from weir.ingress.signatures import verify
-from weir.ingress.webhook_secrets import LookUp, WebhookSecrets
+from weir.ingress.webhook_secrets import WebhookSecrets
 from weir.model.clock import Clock, SystemClock
 from weir.model.holders import Holder
 from weir.model.message import NewMessage
@@ -62,7 +63,7 @@ _NOT_KEPT = frozenset(
         "x-slack-signature",
     )
 )
-_UNKNOWN = Verification(scheme=SignatureScheme.GITHUB, secret_envs=("unknown",))
+_UNKNOWN = Verification(scheme=SignatureScheme.GITHUB, secrets=("unknown",))
 _NOBODYS_SECRET = token_hex(32)
 _STRANGER = "the webhook is unknown, or its signature does not hold"
 
@@ -103,7 +104,7 @@ class Receiver:
         specs: SpecReader,
         pusher: Pusher,
         *,
-        secrets: LookUp,
+        secrets: SecretLookUp,
         commands: CommandRunner | None = None,
         clock: Clock | None = None,
         tracer: Tracer | None = None,

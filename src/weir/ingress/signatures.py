@@ -11,6 +11,7 @@ import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 
+from weir.outbound.signing import secret_bytes
 from weir.spec.ir import SignatureScheme, Verification
 
 Headers = Mapping[str, str]
@@ -48,12 +49,7 @@ Found = tuple[list[bytes], bytes] | None
 
 
 def _key(scheme: SignatureScheme, secret: str) -> bytes:
-    if scheme is SignatureScheme.STANDARD:
-        try:
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-        except (binascii.Error, ValueError):
-            return secret.encode(errors="surrogateescape")
-    return secret.encode(errors="surrogateescape")
+    return secret_bytes(secret) if scheme is SignatureScheme.STANDARD else secret.encode()
 
 
 def _hmac(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:

@@ -1,4 +1,4 @@
-"""Looks up the secrets of webhooks for each request, and warns the operator if none is set."""
+"""Looks up the secrets of webhooks for each request, and warns in the log if none is set."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from weir.spec.ir import WebhookSpec
+from weir.control.secrets import SecretLookUp, values_of
 from weir.spec.snapshot import Hook
 
 log = structlog.get_logger("weir.ingress")
-LookUp = Callable[[str], str | None]
 # Strangers decide how often a webhook without a secret is called, so it is logged at most this often.
 WARN_EVERY_S = 60.0
 
@@ -25,9 +24,9 @@ class _Warning:
 
 
 class WebhookSecrets:
-    """Finds secrets in the environment of this process."""
+    """Finds the secrets of a webhook in its own environment."""
 
-    def __init__(self, look_up: LookUp, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, look_up: SecretLookUp, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._look_up = look_up
         self._monotonic = monotonic
         self._warnings: dict[tuple[object, str], _Warning] = {}
@@ -35,19 +34,19 @@ class WebhookSecrets:
     def of(self, hook: Hook) -> list[str]:
         """The secrets that are set, the current one first; logs a warning if none is."""
         verification = hook.webhook.verification
-        names = () if verification is None else verification.secret_envs
-        found = [value for name in names if (value := self._look_up(name))]
+        names = () if verification is None else verification.secrets
+        found = values_of(self._look_up, hook.environment, names)
         if names and not found:
             self._warn(hook, names)
         return found
 
-    def unset(self, webhook: WebhookSpec) -> tuple[str, ...]:
-        """The variables that a webhook names and that are not set in this process."""
-        return unset_secrets(webhook, self._look_up)
+    def missing(self, hook: Hook) -> tuple[str, ...]:
+        """The secrets that a webhook names and that its environment does not have."""
+        return missing_secrets(hook, self._look_up)
 
-    def can_verify(self, webhook: WebhookSpec) -> bool:
+    def can_verify(self, hook: Hook) -> bool:
         """Whether a request can be accepted at all: one of the secrets is set, or the webhook needs none."""
-        return can_verify(webhook, self._look_up)
+        return can_verify(hook, self._look_up)
 
     def _warn(self, hook: Hook, names: tuple[str, ...]) -> None:
         key, now_s = (hook.environment, hook.webhook.name), self._monotonic()
@@ -61,7 +60,7 @@ class WebhookSecrets:
         log.warning(
             "the secret of a webhook is not set, so everything sent to it is refused with 401",
             webhook=hook.webhook.name,
-            variables=list(names),
+            secrets=list(names),
             organization=scope.organization,
             project=scope.project,
             environment=scope.environment,
@@ -69,14 +68,14 @@ class WebhookSecrets:
         )
 
 
-def unset_secrets(webhook: WebhookSpec, look_up: LookUp) -> tuple[str, ...]:
-    """The variables that a webhook names and that `look_up` does not know."""
-    if webhook.verification is None:
+def missing_secrets(hook: Hook, look_up: SecretLookUp) -> tuple[str, ...]:
+    """The secrets that a webhook names and that `look_up` does not know."""
+    if hook.webhook.verification is None:
         return ()
-    return tuple(name for name in webhook.verification.secret_envs if not look_up(name))
+    return tuple(name for name in hook.webhook.verification.secrets if not look_up(hook.environment, name))
 
 
-def can_verify(webhook: WebhookSpec, look_up: LookUp) -> bool:
+def can_verify(hook: Hook, look_up: SecretLookUp) -> bool:
     """Whether `look_up` knows one of the webhook's secrets, or it needs none."""
-    verification = webhook.verification
-    return verification is None or len(unset_secrets(webhook, look_up)) < len(verification.secret_envs)
+    verification = hook.webhook.verification
+    return verification is None or len(missing_secrets(hook, look_up)) < len(verification.secrets)

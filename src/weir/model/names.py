@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -36,6 +37,19 @@ def check_tenant(organization: str) -> str:
             f"the organization `{SYSTEM_ORGANIZATION}` is kept for Weir's own queues; choose another name"
         )
     return organization
+
+
+SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def check_secret_name(text: str) -> str:
+    """Return `text` if a secret may have this name."""
+    if not SECRET_NAME.fullmatch(text):
+        raise InvalidInput(
+            f"`{text:.80}` is not the name of a secret; expected 1 to 128 letters, digits and underscores, "
+            "without a digit in front"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -8,17 +8,18 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from weir.errors import Misconfigured
-
 
 def secret_bytes(secret: str) -> bytes:
-    """The key inside a `whsec_…` secret; a secret in another form is its own key."""
-    if secret.startswith("whsec_"):
-        try:
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-        except (binascii.Error, ValueError):
-            raise Misconfigured("a `whsec_` secret is not base64; generate it again") from None
-    return secret.encode()
+    """The key inside a secret: Base64, after `whsec_` also without padding; other text is its own key.
+
+    The libraries of Standard Webhooks read Base64 without the prefix too.
+    """
+    text = secret.removeprefix("whsec_")
+    padding = "" if text == secret else "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text + padding, validate=True)
+    except (binascii.Error, ValueError):
+        return secret.encode()
 
 
 def signature(key: bytes, *, message_id: str, timestamp_s: int, body: bytes) -> str:

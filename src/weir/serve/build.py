@@ -56,7 +56,7 @@ from weir.schedules.register import Schedules
 from weir.schedules.scheduler import Scheduler
 from weir.serve.alerts import open_alerting
 from weir.serve.direct_users import DirectUserKeeper
-from weir.serve.hooks import guard_policy, open_hooks
+from weir.serve.hooks import guard_policy, open_hooks, open_secrets
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
@@ -165,7 +165,13 @@ async def open_process(
         # The receiver of webhooks joins pushes into calls itself, per queue and in order.
         front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
         front = AnsweringPusher(front, operations.tally)
-        hooks = await open_hooks(database, broker, front, settings.worker, clock=clock, tracer=tracer)
+        secrets = await open_secrets(database, settings, clock=clock)
+        # A restart with a new first key is a rotation.
+        while await secrets.seal_again():
+            pass
+        hooks = await open_hooks(
+            database, broker, front, settings.worker, secrets=secrets, clock=clock, tracer=tracer
+        )
         if tracer is not None:
             # The receiver of webhooks writes their spans itself, before it joins them into calls.
             pusher, settler = TracedPusher(pusher, tracer), TracedSettler(settler, tracer)
@@ -198,6 +204,7 @@ async def open_process(
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
                 *hooks.loops(),
+                Loop(name="secrets", run=secrets.run),
                 *alert_loops,
                 Loop(name="scheduler", run=scheduler.run),
                 *_dead_letter_loops(settings.dead_letters, database, broker, warehouse.log, clock=clock),
@@ -225,6 +232,7 @@ async def open_process(
             clock=clock,
             receiver=hooks.receiver,
             specs=hooks.specs,
+            secrets=secrets,
             apps=hooks.apps,
             timelines=Timelines(database, broker),
             presence=presence,

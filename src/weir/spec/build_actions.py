@@ -57,13 +57,12 @@ def _deliver_to(parent: SpecSection) -> DeliverTo | None:
     section = SpecSection(
         entry.body or (), what="delivery", path=(*parent.path, "deliver"), notes=parent.notes
     )
-    secrets = section.texts("secret_env")
+    secrets = section.secret_names()
     timeout = section.duration_ms("timeout", at_least_ms=100)
     section.finish()
     return DeliverTo(
         url=str(entry.value.value),
-        secret_env=secrets[0] if secrets else None,
-        previous_secret_envs=secrets[1:],
+        secrets=secrets,
         timeout_ms=DeliverTo(url="").timeout_ms if timeout is None else timeout,
     )
 

@@ -55,11 +55,11 @@ def _verification(parent: SpecSection) -> Verification | None:
 
 
 def _scheme(section: SpecSection, scheme: SignatureScheme) -> Verification:
-    default = Verification(scheme=scheme, secret_envs=())
+    default = Verification(scheme=scheme, secrets=())
     tolerance = section.duration_ms("tolerance", at_least_ms=1_000)
     spec = Verification(
         scheme=scheme,
-        secret_envs=section.texts("secret_env"),
+        secrets=section.secret_names(),
         header=section.text("header"),
         prefix=section.text("prefix") or default.prefix,
         algorithm=section.choice("algorithm", ("sha256", "sha512", "sha1")) or default.algorithm,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
 from weir.model.durations import MINUTE_MS
+from weir.model.names import check_secret_name
 from weir.model.wording import duration
 from weir.spec.cel import compile_expression
 from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
@@ -44,7 +45,6 @@ NO_VARIABLES: Mapping[str, Type] = MappingProxyType({})
 # A process that takes over from one that died or froze pushes its ticks again within about half of this.
 MIN_WINDOW_MS = MINUTE_MS
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 
@@ -214,8 +214,7 @@ def _check_target(target: DeliverTo, path: Path, notes: Notes) -> None:
         notes.add(f"`{target.url:.80}` is not an HTTP URL; write `https://host/path`", _span_at(notes, path))
     elif parts.username is not None:
         notes.add("a URL holds no user name or password; sign the deliveries instead", _span_at(notes, path))
-    for name in filter(None, (target.secret_env, *target.previous_secret_envs)):
-        _check_env_name(name, (*path, "secret_env"), notes)
+    _check_secrets(target.secrets, (*path, "secret"), notes)
 
 
 def _check_webhooks(webhooks: Iterable[WebhookSpec], queues: Mapping[str, QueueSpec], notes: Notes) -> None:
@@ -286,22 +285,24 @@ def check_takes_payload(schedule: ScheduleSpec, queue: QueueSpec) -> None:
 def _check_verification(verification: Verification, path: Path, notes: Notes) -> None:
     key = "verify_hmac" if verification.scheme is SignatureScheme.HMAC else "verify"
     where = (*path, key)
-    if not verification.secret_envs:
+    if not verification.secrets:
         notes.add(
-            f"`{key}` needs `secret_env`, the environment variable of the secret",
+            f"`{key}` needs `secret`, the name of a secret that `weir secret set` stores",
             _span_at(notes, where, path),
         )
-    for name in verification.secret_envs:
-        _check_env_name(name, (*where, "secret_env"), notes)
+    _check_secrets(verification.secrets, (*where, "secret"), notes)
     if verification.scheme in (SignatureScheme.HMAC, SignatureScheme.GENERIC) and verification.header is None:
         notes.add(f"`{key}` needs `header`, where the signature stands", _span_at(notes, where, path))
     _check_header(verification.header, (*where, "header"), notes)
     _check_header(verification.timestamp_header, (*where, "timestamp_header"), notes)
 
 
-def _check_env_name(name: str, path: Path, notes: Notes) -> None:
-    if not _ENV_NAME.fullmatch(name):
-        notes.add(f"`{name:.80}` is not the name of an environment variable", _span_at(notes, path))
+def _check_secrets(names: Iterable[str], path: Path, notes: Notes) -> None:
+    for name in names:
+        try:
+            check_secret_name(name)
+        except InvalidInput as error:
+            notes.add(error.message, _span_at(notes, path))
 
 
 def _check_header(name: str | None, path: Path, notes: Notes) -> None:

@@ -78,10 +78,9 @@ def _action(action: Action | None) -> dict[str, Any]:
         case EnqueueTo():
             return {"enqueue": _without_empty({"queue": action.queue, "inputs": dict(action.inputs)})}
         case DeliverTo():
-            secrets = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
             return {
                 "deliver": _without_empty(
-                    {"url": action.url, "secret_env": secrets, "timeout_ms": action.timeout_ms}
+                    {"url": action.url, "secret": list(action.secrets), "timeout_ms": action.timeout_ms}
                 )
             }
         case None:
@@ -109,7 +108,7 @@ def _verification(verification: Verification) -> dict[str, Any]:
     return _without_empty(
         {
             "scheme": verification.scheme.value,
-            "secret_env": list(verification.secret_envs),
+            "secret": list(verification.secrets),
             "header": verification.header,
             "prefix": verification.prefix or None,
             "algorithm": verification.algorithm,

@@ -100,10 +100,9 @@ class DeliverTo:
     """Push each message to an HTTP endpoint, signed in the Standard Webhooks way."""
 
     url: str
-    secret_env: str | None = None
+    secrets: tuple[str, ...] = ()
+    """Names of secrets of the environment; each delivery carries a signature of every one."""
     timeout_ms: int = 15_000
-    previous_secret_envs: tuple[str, ...] = ()
-    """Old secrets during a rotation: each delivery carries their signatures too."""
 
 
 Action = MapToCommand | DeliverTo | EnqueueTo
@@ -154,8 +153,8 @@ class SignatureScheme(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     scheme: SignatureScheme
-    secret_envs: tuple[str, ...]
-    """The environment variables of the secrets: the current one first, then old ones during a rotation."""
+    secrets: tuple[str, ...]
+    """Names of secrets of the environment; each of them verifies."""
     header: str | None = None
     prefix: str = ""
     algorithm: str = "sha256"

@@ -161,6 +161,16 @@ class SpecSection:
         value = self.scalar(key, _TEXTS, expected="a text")
         return None if value is None else str(value.value)
 
+    def secret_names(self) -> tuple[str, ...]:
+        """The secrets of the environment that `secret` names; `secret_env` is what it was called before."""
+        names, before = self.texts("secret"), self.texts("secret_env")
+        if names and before:
+            self.notes.add("`secret_env` is now `secret`; keep `secret`", self._single["secret_env"].key_span)
+        # Where a mistake in a name is shown.
+        if before and (*self.path, "secret_env") in self.notes.spans:
+            self.notes.spans[(*self.path, "secret")] = self.notes.spans[(*self.path, "secret_env")]
+        return names or before
+
     def texts(self, key: str) -> tuple[str, ...]:
         """One text, or a list of them."""
         entry = self.take(key)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.spec.ir import AppSpec, ChannelSpec, QueueSpec, WebhookSpec
+from weir.spec.ir import AppSpec, ChannelSpec, DeliverTo, QueueSpec, WebhookSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,24 @@ class SpecSnapshot:
     def served_queues(self) -> list[tuple[QueueRef, QueueSpec]]:
         """The queues with an action, which workers serve."""
         return [(queue, spec) for queue, spec in self.queues.items() if spec.action is not None]
+
+    def named_secrets(self) -> Iterator[tuple[EnvironmentRef, str]]:
+        """Every secret that a webhook or a delivery names, once."""
+        named = dict.fromkeys(
+            [
+                *(
+                    (hook.environment, name)
+                    for hook in self.hooks_by_environment.values()
+                    for name in (hook.webhook.verification.secrets if hook.webhook.verification else ())
+                ),
+                *(
+                    (queue.scope, name)
+                    for queue, spec in self.queues.items()
+                    for name in (spec.action.secrets if isinstance(spec.action, DeliverTo) else ())
+                ),
+            ]
+        )
+        return iter(named)
 
 
 class SpecReader(Protocol):

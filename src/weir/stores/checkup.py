@@ -13,15 +13,18 @@ from weir.broker.preflight import inspect_redis, wrong_scheme
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
+from weir.control.secrets import Secrets
 from weir.embedded.datadir import free_space
 from weir.embedded.java import find_java, find_spark
 from weir.embedded.open import stack_from
 from weir.embedded.run_file import running_urls
 from weir.errors import WeirError
-from weir.ingress.webhook_secrets import can_verify, unset_secrets
-from weir.settings import Settings, StoreUrls, secret
+from weir.ingress.webhook_secrets import can_verify, missing_secrets
+from weir.model.wording import amount
+from weir.settings import Settings, StoreUrls
 from weir.spec.snapshot import Hook
 from weir.stores.migrations import migrate_stores
+from weir.stores.sealing_keys import sealing_keys
 from weir.stores.urls import resolve_urls
 from weir.warehouse.inspect import inspect_clickhouse
 
@@ -53,7 +56,9 @@ async def _look(urls: StoreUrls, settings: Settings) -> Section:
     }
     sections = dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
     sections["webhooks"] = await _webhooks(
-        urls.postgres, ready=sections["postgres"].get("missing_migrations") == 0
+        urls.postgres,
+        settings,
+        ready=sections["postgres"].get("missing_migrations") == 0,
     )
     sections["disk"] = _disk(settings.embedded.data_dir)
     ok = all(part["ok"] for part in sections.values())
@@ -107,29 +112,48 @@ async def _spark() -> Section:
     return {**asdict(await find_spark(await find_java())), "problems": []}
 
 
-async def _webhooks(url: str, *, ready: bool) -> Section:
+async def _webhooks(url: str, settings: Settings, *, ready: bool) -> Section:
     """The section on webhooks. A problem of PostgreSQL is not reported a second time here."""
     if not ready:
         return {"ok": True, "notes": ["not checked, because PostgreSQL is not ready"], "problems": []}
-    return await _look_safely(lambda: inspect_webhooks(url))
+    return await _look_safely(lambda: inspect_webhooks(url, settings))
 
 
-async def inspect_webhooks(url: str) -> Section:
-    """Webhooks without a secret, as notes: the server may have variables that this process does not have."""
+async def inspect_webhooks(url: str, settings: Settings) -> Section:
+    """Webhooks without a secret, secrets without their key, and keys of earlier rotations."""
+    keys = sealing_keys(settings)
     async with Database(url, max_size=1, timeout_s=5, name="weir doctor") as database:
-        registry = CurrentSpecs(database)
+        registry, secrets = CurrentSpecs(database), Secrets(database, keys)
         await registry.refresh()
+        await secrets.load()
+        sealed = await secrets.count_by_key()
     hooks = registry.snapshot.hooks_by_environment.values()
-    silent = [hook for hook in hooks if not can_verify(hook.webhook, secret)]
-    return {"count": len(hooks), "notes": [_without_secret(hook) for hook in silent], "problems": []}
+    silent = [hook for hook in hooks if not can_verify(hook, secrets.of)]
+    lost = sum(count for key, count in sealed.items() if keys is None or key not in keys.ids)
+    older = sum(count for key, count in sealed.items() if keys is not None and key in keys.ids[1:])
+    return {
+        "count": len(hooks),
+        "secrets": sum(sealed.values()),
+        "notes": [
+            *(_without_secret(hook, secrets) for hook in silent),
+            *_note(
+                older, "sealed with an older key; the next start of `weir serve` seals them with the first"
+            ),
+        ],
+        "problems": _note(lost, "stored, and no key here opens them; see `WEIR_SECRETS__KEY_FILE`"),
+    }
 
 
-def _without_secret(hook: Hook) -> str:
+def _note(secrets: int, text: str) -> list[str]:
+    return [f"{amount(secrets, 'secret')} {text}"] if secrets else []
+
+
+def _without_secret(hook: Hook, secrets: Secrets) -> str:
     scope = hook.environment
-    variables = ", ".join(f"`{name}`" for name in unset_secrets(hook.webhook, secret))
+    missing = missing_secrets(hook, secrets.of)
     return (
         f"`{hook.webhook.name}` of `{scope.organization}/{scope.project}/{scope.environment}` refuses "
-        f"everything if the server lacks {variables} too; set it where `weir serve` runs"
+        f"everything until `weir secret set {missing[0]}` stores its secret"
     )
 
 

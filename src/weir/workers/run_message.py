@@ -15,6 +15,7 @@ import httpx2
 import orjson
 
 from weir.broker.broker import Broker
+from weir.control.secrets import SecretLookUp, values_of
 from weir.errors import InvalidInput, NotFound, WeirError
 from weir.lineage.children import ChildRecorder
 from weir.model.clock import Clock
@@ -37,9 +38,6 @@ from weir.workers.variables import variables_of
 if TYPE_CHECKING:
     from weir.tracing.tracer import Tracer
 
-Secrets = Callable[[str], str | None]
-"""The value of a secret by the name of its environment variable."""
-
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 # How long a message of a disabled endpoint waits: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
@@ -58,7 +56,7 @@ class Tools:
     broker: Broker
     commands: Commands
     clock: Clock
-    secrets: Secrets
+    secrets: SecretLookUp
     client: httpx2.AsyncClient
     log: DeliveryLog
     executor: Executor
@@ -192,10 +190,10 @@ async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Handl
     if tools.log.is_disabled(scope, action.url):
         # This message was claimed just before the endpoint was disabled. Later ones stay in the queue.
         return failed(f"`{action.url}` is disabled", delay_ms=DISABLED_DELAY_MS)
-    names = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
-    secrets = [secret for name in names if (secret := tools.secrets(name)) is not None]
-    if names and not secrets:
-        return failed(f"the secret `{names[0]}` is not set in this worker's environment")
+    secrets = values_of(tools.secrets, scope, action.secrets)
+    if action.secrets and not secrets:
+        name = action.secrets[0]
+        return failed(f"the secret `{name}` is not stored in this environment; `weir secret set {name}` does")
     request = OutboundRequest(
         url=action.url,
         body=delivery.payload,

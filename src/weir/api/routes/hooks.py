@@ -30,7 +30,7 @@ router = APIRouter(tags=["webhooks"])
 
 @router.get("/api/v1/webhooks", operation_id="list_webhooks")
 async def list_webhooks(access: Reader, services: App) -> WebhookList:
-    """The webhooks of the environment, and whether their secrets are set."""
+    """The webhooks of the environment, and which of their secrets are missing."""
     receiver: Receiver = present(services.receiver, "webhooks")
     found = [hook for hook in receiver.hooks() if hook.environment == access.environment]
     return WebhookList(items=[_view(receiver, hook) for hook in sorted(found, key=_name)])
@@ -51,9 +51,9 @@ def _view(receiver: Receiver, hook: Hook) -> WebhookView:
         path="/".join(("/hook", *(quote(name, safe="") for name in names))),
         queue=webhook.queue,
         scheme=None if verification is None else verification.scheme.value,
-        secret_variables=[] if verification is None else list(verification.secret_envs),
-        unset_variables=list(receiver.secrets.unset(webhook)),
-        accepts=receiver.secrets.can_verify(webhook),
+        secrets=[] if verification is None else list(verification.secrets),
+        missing_secrets=list(receiver.secrets.missing(hook)),
+        accepts=receiver.secrets.can_verify(hook),
     )
 
 

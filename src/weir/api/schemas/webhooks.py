@@ -12,11 +12,9 @@ class WebhookView(BaseModel):
     path: str = Field(description="Where to send to: the short address if it is this environment's.")
     queue: str | None = Field(description="Null: its command runs before the answer.")
     scheme: str | None = Field(description="How requests are signed; null: anybody may send.")
-    secret_variables: list[str] = Field(
-        description="Environment variables that hold its secrets, the current one first."
-    )
-    unset_variables: list[str] = Field(description="The secret variables that are not set in this process.")
-    accepts: bool = Field(description="False: no secret is set, so everything is refused with 401.")
+    secrets: list[str] = Field(description="Names of the secrets of the environment that verify it.")
+    missing_secrets: list[str] = Field(description="Those that the environment does not have.")
+    accepts: bool = Field(description="False: it has none of them, so everything is refused with 401.")
 
 
 class WebhookList(BaseModel):

@@ -251,13 +251,13 @@ export type PipelineAudit = { latest: Audit | null; drifting: DriftingQueue[]; i
 
 export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number; source: string };
 
-/** A webhook, and which of its secrets the answering process lacks. */
+/** A webhook, and which of its secrets its environment lacks. */
 export type Webhook = {
   name: string;
   path: string;
   queue: string | null;
   scheme: string | null;
-  unset_variables: string[];
+  missing_secrets: string[];
   accepts: boolean;
 };
 

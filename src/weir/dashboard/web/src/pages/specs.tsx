@@ -80,10 +80,10 @@ function Webhooks() {
 
 function Secret({ webhook }: { webhook: Webhook }) {
   if (!webhook.scheme) return <>not needed</>;
-  if (webhook.accepts) return <>set{webhook.unset_variables.length > 0 && `, without ${webhook.unset_variables.join(", ")}`}</>;
+  if (webhook.accepts) return <>set{webhook.missing_secrets.length > 0 && `, without ${webhook.missing_secrets.join(", ")}`}</>;
   return (
     <>
-      <Badge tone="bad">not set</Badge> every request is refused; set {webhook.unset_variables.join(" or ")} where the server runs
+      <Badge tone="bad">not set</Badge> every request is refused; set {webhook.missing_secrets.join(" or ")} with <code>weir secret set</code>
     </>
   );
 }
