@@ -10,25 +10,21 @@ from email.policy import default as default_policy
 
 import pytest
 from aiosmtpd.controller import Controller
-from psycopg.types.json import Jsonb
 from standardwebhooks.webhooks import Webhook
 
+from alerts.post import OPEN, Post
 from alerts.receivers import receiving, status
-from weir.alerts.alert_channels import AlertChannel, AlertChannels, channel_of
-from weir.alerts.notification_queue import QUEUE, SPEC, NotificationLog, NotificationRelay, NotificationSender
-from weir.alerts.notifications import NotificationKind, fire_test
-from weir.alerts.senders import ChannelSender
+from weir.alerts.alert_channels import AlertChannels, channel_of
+from weir.alerts.notification_queue import CLAIMED_MS, PATIENCE
+from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.control.database import Database
 from weir.embedded.ports import free_port
 from weir.errors import InvalidInput
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.names import EnvironmentRef
-from weir.outbound.address_guard import GuardPolicy, guarded_client
-from weir.outbound.addresses import parse_networks
-from weir.testing.clocks import ManualClock
-from weir.testing.memory import MemoryBroker
+from weir.outbound.address_guard import GuardPolicy
 
-OPEN = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 CLOSED = GuardPolicy()
 SECRET = "a-secret-of-more-than-24-bytes"
 lenient = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -36,56 +32,9 @@ lenient = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 NASTY = '<!channel> & "x"\r\nBcc: everybody@example.com'
 
 
-class Post:
-    """The whole way of a notification, under the test's control."""
-
-    def __init__(self, database: Database, environment: EnvironmentRef, policy: GuardPolicy) -> None:
-        self.database, self.environment, self.policy = database, environment, policy
-        self.clock = ManualClock(1_790_000_000_000)
-        self.broker = MemoryBroker(clock=self.clock)
-        self.client = guarded_client(policy)
-        self.sender = ChannelSender(
-            self.client, policy=policy, clock=self.clock, timeout_ms=500, allow_apprise=True
-        )
-        self.relay = NotificationRelay(database, self.broker, clock=self.clock)
-        self.notifier = NotificationSender(database, self.broker, self.sender, clock=self.clock)
-
-    async def channel(self, kind: str, **config: object) -> AlertChannel:
-        channel = channel_of(
-            self.environment, name="ops", kind=kind, config=config, policy=OPEN, allow_apprise=True
-        )
-        await AlertChannels(self.database).put(channel)
-        return channel
-
-    async def say(
-        self,
-        channel: AlertChannel,
-        document: dict | None = None,
-        kind: NotificationKind = NotificationKind.TEST,
-    ) -> None:
-        """A test notification, or one that is filled with a document of the caller's."""
-        told = await fire_test(self.database, channel, kind=kind, now_ms=self.clock.now_ms())
-        if document is not None:
-            async with self.database.connection() as connection:
-                await connection.execute(
-                    "UPDATE weir.alert_notifications SET document = %s WHERE id = %s", (Jsonb(document), told)
-                )
-        assert await self.relay.relay() == 1
-
-    async def carry(self, rounds: int, *, advance_ms: int = 3_600_000) -> None:
-        for _ in range(rounds):
-            await self.notifier.send_waiting()
-            self.clock.advance(advance_ms)
-
-    async def log(self) -> dict:
-        (entry,) = await NotificationLog(self.database).of(self.environment)
-        return entry
-
-
 @pytest.fixture
 async def post(database: Database, environment: EnvironmentRef) -> AsyncIterator[Post]:
     post = Post(database, environment, OPEN)
-    await post.broker.define(QUEUE, SPEC)
     yield post
     await post.client.aclose()
 
@@ -168,8 +117,8 @@ async def test_a_receiver_that_is_gone_is_never_called_again(post: Post) -> None
 async def test_giving_up_after_the_last_attempt_is_recorded(post: Post) -> None:
     async with receiving(lambda _: status(503)) as receiver:
         await post.say(await post.channel("webhook", url=receiver.url))
-        await post.carry(SPEC.delivery.max_attempts + 3, advance_ms=7_200_000)
-        assert len(receiver.requests) == SPEC.delivery.max_attempts
+        await post.carry(PATIENCE.tries + 3, advance_ms=7_200_000)
+        assert len(receiver.requests) == PATIENCE.tries
     assert (await post.log())["state"] == "failed"
 
 
@@ -177,7 +126,6 @@ async def test_a_private_address_is_refused_at_once_and_for_good(
     database: Database, environment: EnvironmentRef
 ) -> None:
     post = Post(database, environment, CLOSED)
-    await post.broker.define(QUEUE, SPEC)
     async with receiving() as receiver:
         await post.say(await post.channel("webhook", url=receiver.url))
         await post.carry(2)
@@ -187,38 +135,27 @@ async def test_a_private_address_is_refused_at_once_and_for_good(
     await post.client.aclose()
 
 
-async def test_a_crash_between_outbox_and_queue_says_it_once(post: Post) -> None:
-    async with receiving() as receiver:
-        channel = await post.channel("webhook", url=receiver.url)
-        await post.say(channel)
-        async with post.database.connection() as connection:
-            await connection.execute("UPDATE weir.alert_notifications SET state = 'waiting'")
-        assert await post.relay.relay() == 1
-        await post.carry(3)
-        assert len(receiver.requests) == 1
-
-
-class Killed(BaseException):
-    """As kill -9 does, it leaves no time for anything."""
-
-
 @pytest.mark.parametrize(
-    ("dies_before", "told"), [("_attempt", 1), ("_record", 2), ("_settle", 2), ("ack", 1)]
+    ("ends_before", "told"), [("_attempt", 1), ("_settle", 2), ("_record", 2), ("_mark", 2)]
 )
-async def test_a_sender_that_dies_sends_twice_at_most(
-    post: Post, monkeypatch: pytest.MonkeyPatch, dies_before: str, told: int
+async def test_a_sender_that_ends_sends_twice_at_most(
+    post: Post, monkeypatch: pytest.MonkeyPatch, ends_before: str, told: int
 ) -> None:
-    async def die(*_: object, **__: object) -> None:
-        raise Killed
+    reached = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
 
     async with receiving() as receiver:
         await post.say(await post.channel("webhook", url=receiver.url))
         with monkeypatch.context() as patch:
-            patch.setattr(post.broker if dies_before == "ack" else post.notifier, dies_before, die)
-            with pytest.raises(Killed):
-                await post.notifier.send_waiting()
-        post.clock.advance(SPEC.delivery.lease_ms + 1)
-        await post.broker.sweep(0)
+            patch.setattr(post.notifier, ends_before, hang)
+            sending = asyncio.create_task(post.notifier.send_due())
+            await reached.wait()
+            await cancel_and_wait([sending])
+        assert await post.notifier.send_due() == 0, "it may still be sent by the other one"
+        post.clock.advance(CLAIMED_MS + 1)
         await post.carry(4)
         assert len(receiver.requests) == told
         ids = {line for one in receiver.requests for line in one.head.splitlines() if "webhook-id" in line}

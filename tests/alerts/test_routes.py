@@ -12,6 +12,7 @@ import pytest
 
 from alerts.simulation import HOUR, MINUTE, T0, Simulation, Story, StoryHistory
 from weir.alerts.alert_metrics import Metric
+from weir.alerts.notifications import MAX_TESTS
 from weir.alerts.rules import AlertRules, sync_from_spec
 from weir.alerts.services import alert_services
 from weir.api.app import create_app
@@ -162,6 +163,9 @@ async def test_channels_are_checked_masked_and_tested(admin: Caller) -> None:
         "waiting",
     )
     assert (await admin("POST", "/alert-channels/none/test")).status_code == 404
+    answers = [await admin("POST", "/alert-channels/ops/test") for _ in range(MAX_TESTS)]
+    assert [one.status_code for one in answers] == [202] * (MAX_TESTS - 1) + [429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
     assert (await admin("DELETE", "/alert-channels/ops")).status_code == 204
 
 

@@ -111,8 +111,8 @@ async def test_one_organization_leaves_slots_to_the_others() -> None:
         slots.start("slow", hang())
         slots.start("slow", hang())
         assert slots.crowded() == ["slow"]
-        assert slots.room_of("slow") == 0
-        assert slots.room_of("other") == 1
+        slots.start("other", hang())
+        assert (slots.crowded(), slots.free) == (["slow"], 0)
 
 
 async def test_a_slot_is_free_again_when_its_item_ended_however_it_ended() -> None:

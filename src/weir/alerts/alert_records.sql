@@ -55,11 +55,20 @@ INSERT INTO weir.alert_timeline (alert_id, at_ms, event, details)
 VALUES (%(alert_id)s, %(at_ms)s, %(event)s, %(details)s);
 
 -- name: add_notification
--- Store a notification for a channel; the relay moves it into the queue.
+-- Store a notification for a channel; it waits until it is sent.
 INSERT INTO weir.alert_notifications (
-    id, organization, project, environment, channel, kind, document, state, created_at_ms
+    id, organization, project, environment, channel, kind, subject, alert_ids, document, state, created_at_ms
 )
 VALUES (
-    %(id)s, %(organization)s, %(project)s, %(environment)s, %(channel)s, %(kind)s, %(document)s, 'waiting',
-    %(now_ms)s
+    %(id)s, %(organization)s, %(project)s, %(environment)s, %(channel)s, %(kind)s, %(subject)s,
+    %(alert_ids)s::uuid[], %(document)s, 'waiting', %(now_ms)s
 );
+
+-- name: hold_tests
+-- Let one process at a time count the tests of an environment, until its transaction ends.
+SELECT pg_advisory_xact_lock(hashtext('weir.alert_tests'), hashtext(%(environment)s));
+
+-- name: recent_tests
+-- How many tests an environment has sent since a moment, and when the first of them was.
+SELECT count(*) AS tests, min(created_at_ms) AS first_ms FROM weir.alert_notifications
+WHERE $ENVIRONMENT AND kind = 'test' AND created_at_ms > %(since_ms)s;

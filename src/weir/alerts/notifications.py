@@ -10,13 +10,21 @@ from psycopg.types.json import Jsonb
 
 from weir.alerts.alert import SQL, Alert
 from weir.alerts.alert_channels import AlertChannel
-from weir.control.database import Connection, Database, execute
+from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.scopes import scope_names
+from weir.errors import Overloaded
+from weir.model.durations import MINUTE_MS, SECOND_MS
 from weir.model.ids import new_id
+from weir.model.names import EnvironmentRef
+from weir.model.wording import duration
 from weir.spec.ir import DEFAULT_ALERT_WINDOW_MS
 
 # A notification lists this many alerts; of the others it only tells how many there are.
 MAX_ALERTS = 50
+
+
+MAX_TESTS = 10
+"""Test notifications that an environment may send per minute."""
 
 
 class NotificationKind(StrEnum):
@@ -28,7 +36,7 @@ class NotificationKind(StrEnum):
 async def notify(
     connection: Connection, kind: NotificationKind, alerts: Sequence[Alert], *, now_ms: int
 ) -> None:
-    """Store one notification per channel for the relay. `alerts` belong to one rule, the worst first."""
+    """Store one notification per channel. `alerts` belong to one rule, the worst first."""
     rule = alerts[0].rule
     document = document_of(alerts)
     for channel in rule["channels"]:
@@ -38,6 +46,8 @@ async def notify(
             id=new_id(),
             channel=channel,
             kind=kind.value,
+            subject=alerts[0].rule_id,
+            alert_ids=[alert.id for alert in alerts],
             document=Jsonb(document),
             now_ms=now_ms,
             **scope_names(alerts[0].environment),
@@ -71,18 +81,41 @@ def _alert(alert: Alert) -> Mapping[str, Any]:
 
 
 async def fire_test(database: Database, channel: AlertChannel, *, kind: NotificationKind, now_ms: int) -> str:
-    """Store a test notification, which is sent the same way as a real one; return its id."""
+    """Store a test notification, which is sent the same way as a real one; return its id.
+
+    Overloaded if the environment has sent `MAX_TESTS` within a minute.
+    """
     notification_id = new_id()
-    await database.execute(
-        SQL["add_notification"],
-        id=notification_id,
-        channel=channel.name,
-        kind=kind.value,
-        document=Jsonb(_document(channel, now_ms=now_ms)),
-        now_ms=now_ms,
-        **scope_names(channel.environment),
-    )
+    async with database.transaction() as connection:
+        await _refuse_many(connection, channel.environment, now_ms=now_ms)
+        await execute(
+            connection,
+            SQL["add_notification"],
+            id=notification_id,
+            channel=channel.name,
+            kind=kind.value,
+            subject=notification_id,
+            alert_ids=[],
+            document=Jsonb(_document(channel, now_ms=now_ms)),
+            now_ms=now_ms,
+            **scope_names(channel.environment),
+        )
     return notification_id
+
+
+async def _refuse_many(connection: Connection, environment: EnvironmentRef, *, now_ms: int) -> None:
+    """Refuse a test if the environment has sent many. Tests are counted one after the other."""
+    await execute(connection, SQL["hold_tests"], environment="/".join(scope_names(environment).values()))
+    row = await fetch_one(
+        connection, SQL["recent_tests"], since_ms=now_ms - MINUTE_MS, **scope_names(environment)
+    )
+    if row is not None and row["tests"] >= MAX_TESTS:
+        left_ms = row["first_ms"] + MINUTE_MS - now_ms
+        raise Overloaded(
+            f"this environment has sent {MAX_TESTS} test notifications within a minute; "
+            f"try again in {duration(left_ms)}",
+            retry_after_s=left_ms / SECOND_MS,
+        )
 
 
 def _document(channel: AlertChannel, *, now_ms: int) -> dict[str, Any]:

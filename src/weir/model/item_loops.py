@@ -153,11 +153,6 @@ class ItemSlots:
         """The organizations that have as many slots as they may."""
         return [name for name, taken in Counter(self._tasks.values()).items() if taken >= self._each]
 
-    def room_of(self, organization: str) -> int:
-        """How many more items of an organization may start."""
-        taken = sum(name == organization for name in self._tasks.values())
-        return min(self.free, self._each - taken)
-
     def start(self, organization: str, work: Coroutine[Any, Any, None]) -> None:
         """Work on an item. What it raises is logged; the item should have told its owner."""
         task = asyncio.create_task(work)

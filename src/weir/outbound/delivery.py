@@ -12,6 +12,7 @@ from enum import StrEnum
 import httpx2
 
 from weir import __version__
+from weir.model.item_loops import storable_text
 from weir.outbound.address_guard import AddressRefused
 from weir.outbound.signing import signed_headers
 
@@ -60,6 +61,11 @@ class DeliveryOutcome:
     excerpt: str = ""
     """The first bytes of the response; only the delivery log shows them."""
 
+    def __post_init__(self) -> None:
+        # What a receiver says is bytes of any kind, and the log of one must not end the loop of all.
+        object.__setattr__(self, "error", None if self.error is None else storable_text(self.error))
+        object.__setattr__(self, "excerpt", storable_text(self.excerpt))
+
 
 async def deliver(client: httpx2.AsyncClient, request: OutboundRequest, *, now_ms: int) -> DeliveryOutcome:
     """Send one request. A failure of the receiver becomes an outcome; only 2xx is success."""
@@ -80,8 +86,7 @@ async def deliver(client: httpx2.AsyncClient, request: OutboundRequest, *, now_m
         status=status,
         error=None if verdict is DeliveryVerdict.DELIVERED else f"the endpoint answered {status}",
         retry_after_ms=retry_after_ms(headers.get("retry-after"), now_ms=now_ms),
-        # PostgreSQL's text has no NUL.
-        excerpt=body[:EXCERPT_BYTES].decode("utf-8", "replace").replace("\x00", "\ufffd"),
+        excerpt=body[:EXCERPT_BYTES].decode("utf-8", "replace"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from weir.alerts.evaluator import Evaluator
-from weir.alerts.notification_queue import NotificationRelay, NotificationSender
+from weir.alerts.notification_queue import NotificationSender
 from weir.alerts.senders import ChannelSender
 from weir.alerts.services import AlertServices, alert_services
 from weir.alerts.situations import DefinedLifetimes
@@ -30,7 +30,7 @@ def open_alerting(
     clock: Clock,
     workers: WorkerRegister,
 ) -> tuple[AlertServices, tuple[Loop, ...]]:
-    """The alert services that routes use, and their three loops."""
+    """The alert services that routes use, and their two loops."""
     client = guarded_client(policy)
     stack.push_async_callback(client.aclose)
     sender = ChannelSender(
@@ -52,8 +52,7 @@ def open_alerting(
     )
     loops = (
         Loop(name="alert-evaluator", run=evaluator.run),
-        Loop(name="alert-relay", run=NotificationRelay(database, broker, clock=clock).run),
-        Loop(name="alert-courier", run=NotificationSender(database, broker, sender, clock=clock).run),
+        Loop(name="alert-courier", run=NotificationSender(database, sender, clock=clock).run),
     )
     room = alert_services(
         database,

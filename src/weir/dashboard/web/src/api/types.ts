@@ -425,7 +425,7 @@ export type DisabledEndpoint = { url: string; disabled_at_ms: number; reason: st
 export type Silence = { id: string; rule_name: string | null; queue: string | null; ends_at_ms: number; comment: string; created_by: string };
 
 /** What was sent to one alert channel, and how it went. */
-export type Notification = { id: string; channel: string; kind: "firing" | "resolved" | "test"; state: "waiting" | "queued" | "delivered" | "failed"; created_at_ms: number; last_error: string | null; deliveries: unknown[] };
+export type Notification = { id: string; channel: string; kind: "firing" | "resolved" | "test"; state: "waiting" | "delivered" | "failed" | "skipped"; created_at_ms: number; last_error: string | null; deliveries: unknown[] };
 
 /** The hits of a search; not complete if there was no time to look into every queue for the key. */
 export type Found = { queues: string[]; messages: { message_id: string; queue: string | null; state: string; key: string | null }[]; complete: boolean };

@@ -185,7 +185,7 @@ function ChannelForm({ known, onSaved }: { known: AlertChannel | null; onSaved: 
   );
 }
 
-const TONES: Record<Notification["state"], Tone> = { waiting: "calm", queued: "calm", delivered: "good", failed: "bad" };
+const TONES: Record<Notification["state"], Tone> = { waiting: "calm", delivered: "good", failed: "bad", skipped: "calm" };
 
 function Sent() {
   const found = usePoll(() => get<{ items: Notification[] }>("/api/v1/alert-notifications", { limit: 20 }), [], 10_000);
