@@ -25,6 +25,7 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 _CLUSTER = "+cluster://"
 # `PatientCluster` bounds its connections itself.
 _UNBOUNDED = 1 << 20
+_WRITING = ("writelines", "drain")
 _ANSWER_S = 2
 """The wait for one answer, and again for a free connection, unless the caller says otherwise."""
 _CONNECT_S = 1
@@ -53,6 +54,11 @@ class PatientCluster(RedisCluster):
             await self._room.acquire()
         try:
             return await super().execute_command(*args, **options)
+        except AttributeError as error:
+            # The driver writes to a connection that another task closed meanwhile, because a slot moved.
+            if error.obj is None and error.name in _WRITING:
+                raise exceptions.ConnectionError("the connection was closed") from error
+            raise
         finally:
             self._room.release()
 

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from weir.broker import keys, layout
 from weir.broker.broker import Shard
+from weir.broker.failures import ScriptFailed
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.inspection import MessageState
-from weir.model.message import Failure, NewMessage, Settlement
+from weir.model.limits import MAX_BATCH, MAX_LEASE_MS
+from weir.model.message import Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
@@ -30,7 +33,7 @@ DEATHS = 9
 @pytest.fixture
 async def broker(redis_url: str, manual_clock: ManualClock) -> AsyncIterator[RedisBroker]:
     # With so many shards, no other test has queues in the same one.
-    broker = RedisBroker(RedisConnection(url=redis_url), shards=4_096, clock=manual_clock)
+    broker = RedisBroker(RedisConnection(url=redis_url, timeout_s=20), shards=4_096, clock=manual_clock)
     yield broker
     await broker.aclose()
 
@@ -163,7 +166,8 @@ async def test_failures_bury_few_large_messages_in_one_script(
     monkeypatch: pytest.MonkeyPatch,
     verb: str,
 ) -> None:
-    queues, leases = [environment.queue(name) for name in "ab"], []
+    queues = [environment.queue(name) for name in "ab"]
+    leases: list[LeaseRef] = []
     for queue in queues:
         await broker.define(queue, spec(queue.queue))
         await put_large(broker, queue, 13)
@@ -266,3 +270,34 @@ async def test_a_queue_that_was_empty_lists_no_expiry_times_again(
     with noted_commands(redis_url) as commands:
         await broker.enqueue(queue, [NewMessage(payload=b"x")])
     assert not [words for words in commands if words[0] == "ZADD" and words[1].endswith(":expiry")]
+
+
+async def test_scripts_bound_what_a_client_asks_for(broker: RedisBroker, queue: QueueRef) -> None:
+    """A client in direct mode may send what it likes."""
+    await broker.define(queue, spec())
+    for _ in range(2):
+        await broker.enqueue(queue, [NewMessage(payload=b"x") for _ in range(MAX_BATCH)])
+    shard, ident, run = (
+        shard_of(queue.scope, shards=broker.shards),
+        keys.queue_ident(queue),
+        broker._runner.change,
+    )
+    reply = await run("dequeue", shard, b"queue", ident, 10**9, 10**15, bytes(16), b"c")
+    assert reply[5] == MAX_BATCH
+    assert reply[6] - reply[2] <= MAX_LEASE_MS
+    too_much: tuple[tuple[str, list[bytes | int]], ...] = (
+        ("dequeue", [b"queue", ident, 1, 0, bytes(16), b"c" * 256]),
+        ("dequeue", [b"queue", ident, 1, 0, b"", b"c"]),
+        ("ack", [1, ident, bytes(32 * (MAX_BATCH + 1)), b"", b""]),
+        ("extend", [1, *[ident, bytes(32)] * 3 * MAX_BATCH]),
+        ("enqueue", [ident, b"0", b"", b"", b"", *[bytes(16), b""] * 3 * MAX_BATCH]),
+        ("forget_calls", [0, *[b"slot"] * 6 * MAX_BATCH]),
+    )
+    for verb, arguments in too_much:
+        with pytest.raises(ScriptFailed, match="TOO"):
+            await run(verb, shard, *arguments)
+    for verb, head in (("enqueue", [b"0", b"", b"", b""]), ("enqueue_one", [b"slot", b"1"])):
+        with pytest.raises(ScriptFailed, match="TOO"):
+            await run(verb, shard, ident, *head, bytes(16), layout.PLAIN_BODY + bytes(layout.MAX_BODY_BYTES))
+    state = await broker.state(queue)
+    assert (state.running, state.depth) == (MAX_BATCH, MAX_BATCH)

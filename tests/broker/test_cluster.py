@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Connection
+from redis.crc import key_slot
 
+from support.indexes import check_indexes
 from support.lives import emitted_lives, emitted_log
 from support.redis_cluster import RunningCluster
+from weir.broker import keys
 from weir.broker.broker import Shard
 from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.preflight import check_redis, inspect_redis
@@ -190,3 +194,59 @@ async def test_every_shard_of_a_cluster_is_switched_in_one_act(redis_cluster: Ru
         on = await switch.switch(on=True, by="anna", reason="")
         await switch.aclose()
     assert (on.off, on.mixed, on.silent) == (False, False, {})
+
+
+@pytest.mark.parametrize("moved", [0, 4], ids=["no key has moved", "some keys have moved"])
+async def test_a_script_is_whole_or_not_begun_while_its_slot_moves(
+    redis_cluster: RunningCluster, broker: RedisBroker, environment: EnvironmentRef, moved: int
+) -> None:
+    """Keys that a script does not declare may be on either node; half a script would lose messages."""
+    queue, shard = environment.queue("work"), shard_of(environment, shards=SHARDS)
+    spec = QueueSpec(name="work", delivery=DeliveryPolicy(max_attempts=3, initial_backoff_ms=0))
+    await broker.define(queue, spec)
+    await broker.enqueue(queue, [NewMessage(payload=b"%d" % n) for n in range(8)])
+    got = await broker.dequeue(queue, consumer="c", limit=4, lease_ms=60_000)
+    leases = [one.lease for one in got]
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: broker.nack([Failure(lease=lease) for lease in leases[:2]]),
+        lambda: broker.ack(leases[2:]),
+        lambda: broker.dequeue(queue, consumer="c", limit=4),
+        lambda: broker.enqueue(queue, [NewMessage(payload=b"new")]),
+        lambda: broker.cancel(queue, [one.message_id for one in got]),
+        lambda: broker.sweep(shard),
+    ]
+    slot = key_slot(keys.shard_key(shard, "timers"))
+    source, target = await asyncio.to_thread(redis_cluster.begin_move, slot)
+    try:
+        await asyncio.to_thread(redis_cluster.move_keys, slot, source=source, target=target, count=moved)
+        for call in calls:
+            with pytest.raises(BrokerUnavailable, match="is moving this slot") as refused:
+                await call()
+            assert refused.value.retry_after_s == 1
+    finally:
+        await asyncio.to_thread(redis_cluster.end_move, slot, source=source, target=target)
+    state = await broker.state(queue)
+    assert (state.depth, state.running) == (4, 4)
+    await check_indexes(broker._runner.client.execute_command, queue, shards=SHARDS)
+    assert await broker.ack(leases) == [Settlement.DONE] * 4
+    rest = await broker.dequeue(queue, consumer="c", limit=10)
+    assert await broker.ack([one.lease for one in rest]) == [Settlement.DONE] * 4
+
+
+async def test_a_connection_that_the_driver_closes_under_a_call_is_tried_again(
+    broker: RedisBroker, environment: EnvironmentRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = environment.queue("work")
+    await broker.define(queue, QueueSpec(name="work"))
+    send, left = Connection._send_packed_command, [1]
+
+    async def closed_meanwhile(connection: Connection, command: Iterable[bytes]) -> None:
+        if left:
+            left.pop()
+            await connection.disconnect(nowait=True)
+        await send(connection, command)
+
+    monkeypatch.setattr(Connection, "_send_packed_command", closed_meanwhile)
+    await broker.enqueue(queue, [NewMessage(payload=b"x")])
+    assert not left
+    assert (await broker.state(queue)).depth == 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis import exceptions
+from redis.connection import DefaultParser
 
 from weir.broker import keys
 from weir.broker.failures import ScriptFailed, is_store_failure, translate
@@ -109,11 +110,13 @@ def test_every_exception_of_the_driver_has_a_translation(kind: type[Exception]) 
         ("READONLY You can't write against a read only replica.", "read-only replica"),
         ("LOADING Redis is loading the dataset in memory", "loading"),
         ("CLUSTERDOWN The cluster is down", "cluster is down"),
+        ("MASTERDOWN Link with MASTER is down", "primary is down"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", "moving this slot"),
         ("BUSY Redis is busy running a script.", "busy"),
     ],
 )
 def test_refusals_of_the_server_say_what_to_do(reply: str, words: str) -> None:
-    error = translate(exceptions.ResponseError(reply))
+    error = translate(DefaultParser.parse_error(reply))
     assert isinstance(error, BrokerUnavailable)
     assert words in error.message
     assert error.retry_after_s == 1.0

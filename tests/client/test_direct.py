@@ -20,6 +20,7 @@ from weir import ApiError, AsyncWeir, ClientError, Consumer, OutgoingMessage, Pr
 from weir.broker import keys
 from weir.broker.broker import Gated
 from weir.broker.runner import RedisConnection, connect
+from weir.broker.scripts import script
 from weir.client.direct_push import Undecided, put
 from weir.errors import BrokerUnavailable
 from weir.model.ids import CallSlots
@@ -405,7 +406,9 @@ async def test_the_user_of_a_token_may_do_nothing_else(place: Place, direct_toke
     secret = direct_token["token"].split("_")[3]
     user = f"weir-direct-{direct_token['id']}:{secret}@"
     url = place.api.redis_url.replace(place.api.redis_url.partition("://")[2].partition("@")[0] + "@", user)
-    client = connect(RedisConnection(url=url))
+    client, operator = connect(RedisConnection(url=url)), connect(RedisConnection(url=place.api.redis_url))
+    foreign = await operator.execute_command("SCRIPT LOAD", "return 1")
+    await operator.aclose()
     other = (place.shard + 1) % 4
     try:
         for command in (
@@ -416,14 +419,34 @@ async def test_the_user_of_a_token_may_do_nothing_else(place: Place, direct_toke
             ("SHUTDOWN",),
             ("SET", "weir:epoch", "mine"),
             ("HGETALL", keys.shard_key(other, "calls")),
-            ("EVAL", "return redis.call('HLEN', KEYS[1])", 1, keys.shard_key(other, "calls")),
+            ("EVAL", "while true do end", 0),
+            ("EVAL_RO", "while true do end", 0),
+            ("SCRIPT", "LOAD", "while true do end"),
+            ("SCRIPT", "FLUSH"),
+            ("FUNCTION", "LOAD", "#!lua name=mine\nredis.register_function('f', function() end)"),
+            ("EVALSHA", foreign, 0),
+            ("EVALSHA", script("sweep").sha, 1, keys.shard_key(place.shard, "timers")),
+            ("EVALSHA", script("now").sha, 1, keys.shard_key(other, "timers")),
             ("SUBSCRIBE", keys.shard_key(other, "wake")),
         ):
-            with pytest.raises(Exception, match=r"(?i)no permission|can.t run|noperm"):
+            with pytest.raises(Exception, match=r"(?i)no permission|can.t run|noperm|unknown command"):
                 await client.execute_command(*command)
         assert await client.execute_command("GET", "weir:epoch")
     finally:
         await client.aclose()
+
+
+async def test_the_user_of_a_token_goes_on_through_the_api_while_redis_has_no_scripts(
+    place: Place, direct_token: dict[str, str]
+) -> None:
+    with Weir([bare_url(place), place.api.url], token=direct_token["token"]) as weir:
+        weir.push(QUEUE, 1)
+        redis = connect(RedisConnection(url=place.api.redis_url))
+        await redis.execute_command("SCRIPT FLUSH")
+        await redis.aclose()
+        weir.push(QUEUE, 2)
+        assert weir._client._direct.redis._opened.is_away  # type: ignore[union-attr]
+        assert sorted(message.json for message in weir.pop(QUEUE, limit=10)) == [1, 2]
 
 
 async def test_the_user_ends_with_its_token(place: Place) -> None:

@@ -8,18 +8,20 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from redis import Redis
 
 from support.redis_cluster import RunningCluster
 from support.servers import RunningServer, redis_server, start_server
-from weir.broker.direct_users import DirectUsers, script_commands, user_name
+from weir.broker.direct_users import VERBS, DirectUsers, user_name
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, RedisConnection, connect
+from weir.broker.scripts import script
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.token_texts import secret_of
 from weir.control.tokens import NewToken, Token, Tokens
 from weir.errors import InvalidInput
-from weir.model.message import NewMessage
+from weir.model.message import Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.serve.direct_users import DirectUserKeeper
@@ -77,7 +79,52 @@ async def test_rights_of_an_older_version_are_renewed_when_a_process_starts(
     await client.execute_command("ACL", "SETUSER", user_name(token.id), "on", "+get")
     await DirectUserKeeper(users, tokens, clock=ManualClock()).run_round()
     rights = str(await client.execute_command("ACL", "LIST"))
-    assert all(f"+{command}" in rights for command in script_commands())
+    assert all(f"+evalsha|{script(verb).sha}" in rights for verb in VERBS)
+
+
+async def test_a_user_runs_its_scripts_again_after_redis_lost_them(
+    server: RunningServer, client: Client, database: Database, environment: EnvironmentRef
+) -> None:
+    tokens, users = Tokens(database), DirectUsers(client, shards=4)
+    text, token = await make(tokens, environment)
+    keeper = DirectUserKeeper(users, tokens, clock=ManualClock())
+    trusted = RedisBroker(RedisConnection(url=server.url))
+    queue = environment.queue("work")
+    await trusted.define(queue, QueueSpec(name="work"))
+    parts = urlsplit(server.url)
+    own = parts._replace(netloc=f"{user_name(token.id)}:{secret_of(text)}@{parts.netloc.rpartition('@')[2]}")
+    for lose in (lambda: None, server.kill, lambda: flush_scripts(server.url)):
+        await asyncio.to_thread(lose)
+        if lose == server.kill:
+            await asyncio.to_thread(server.start)
+        await keeper.run_round()
+        broker = RedisBroker(RedisConnection(url=urlunsplit(own)), only_shard=shard_of(environment, shards=4))
+        await broker.enqueue(queue, [NewMessage(payload=b"x")])
+        (got,) = await broker.dequeue(queue, consumer="c")
+        await broker.extend([got.lease], lease_ms=60_000)
+        assert await broker.nack([Failure(lease=got.lease, delay_ms=0)]) == [Settlement.DONE]
+        (got,) = await broker.dequeue(queue, consumer="c")
+        assert await broker.ack([got.lease]) == [Settlement.DONE]
+        await broker.aclose()
+    await trusted.aclose()
+
+
+def flush_scripts(url: str) -> None:
+    with Redis.from_url(url) as redis:
+        redis.script_flush()
+
+
+async def test_every_node_of_a_cluster_gets_the_scripts_that_it_lacks(redis_cluster: RunningCluster) -> None:
+    client = connect(RedisConnection(url=redis_cluster.url))
+    users = DirectUsers(client, shards=4)
+    await users.load_scripts()
+    with Redis(port=redis_cluster.ports[1]) as node:
+        node.script_flush()
+        await users.load_scripts()
+    for port in redis_cluster.ports:
+        with Redis(port=port) as node:
+            assert all(node.script_exists(*(script(verb).sha for verb in VERBS)))
+    await client.aclose()
 
 
 async def test_a_user_of_a_cluster_works_on_its_shard(

@@ -51,6 +51,39 @@ class RunningCluster:
         self._processes[node] = self._spawn(self.ports[node])
         self._wait_until_whole()
 
+    def begin_move(self, slot: int) -> tuple[int, int]:
+        """Mark a slot as moving from its node to the next; return both. No key of it has moved."""
+        source = self._node_of(slot)
+        target = (source + 1) % NODES
+        with self._client(source) as old, self._client(target) as new:
+            new.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", old.cluster("myid"))
+            old.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", new.cluster("myid"))
+        return source, target
+
+    def move_keys(self, slot: int, *, source: int, target: int, count: int) -> None:
+        """Move some keys of a slot that is moving."""
+        with self._client(source) as old:
+            for key in old.execute_command("CLUSTER", "GETKEYSINSLOT", slot, count):
+                old.execute_command("MIGRATE", HOST, self.ports[target], key, 0, 5_000)
+
+    def end_move(self, slot: int, *, source: int, target: int) -> None:
+        """Move the rest of the keys, and let the slot belong to the other node."""
+        self.move_keys(slot, source=source, target=target, count=100_000)
+        with self._client(target) as client:
+            owner = client.cluster("myid")
+        for node in (target, source, 3 - source - target):
+            with self._client(node) as client:
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
+
+    def _node_of(self, slot: int) -> int:
+        with self._client(0) as client:
+            slots = client.execute_command("CLUSTER SLOTS")
+        owners = (primary[1] for first, last, primary, *_ in slots if first <= slot <= last)
+        return self.ports.index(next(owners))
+
+    def _client(self, node: int) -> Redis:
+        return Redis(host=HOST, port=self.ports[node])
+
     def stop(self) -> None:
         for node in range(NODES):
             self.kill(node)

@@ -46,6 +46,17 @@ _WORDS = {
     "UNKILLABLE": "Redis is busy with a script; try again in a moment",
     "NEWER": "a newer Weir changed this queue, and this one does not know its layout; start a newer Weir",
 }
+_CLASSES: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.OutOfMemoryError, "OOM"),
+    (exceptions.BusyLoadingError, "LOADING"),
+    (exceptions.ReadOnlyError, "READONLY"),
+    (exceptions.MasterDownError, "MASTERDOWN"),
+    (exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (exceptions.TryAgainError, "TRYAGAIN"),
+    # The driver gave up after it was sent to and fro.
+    (exceptions.ClusterError, "TRYAGAIN"),
+)
+"""The driver cuts these words from the text. A class stands before the class that it extends."""
 _REFUSING = ("OOM", "MISCONF", "NEWER")
 """Redis refuses the call with these words. Nothing was done, so it is not queued as an operation."""
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
@@ -76,14 +87,22 @@ def translate(error: Exception) -> WeirError:
     if isinstance(error, _REFUSED):
         forbidden = {"forbidden": True} if isinstance(error, exceptions.NoPermissionError) else {}
         return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL", **forbidden)
-    # An error inside a script is quoted in the middle of a longer text.
-    found = _ANY_WORD.search(str(error))
-    word = "OOM" if isinstance(error, exceptions.OutOfMemoryError) else found[0] if found else ""
+    word = _word_of(error)
     if not word and _IN_SCRIPT in str(error):
         return ScriptFailed(f"a script of Weir failed in Redis: {error}; please report it")
     reason = _WORDS.get(word, f"Redis did not do it: {type(error).__name__}: {error}")
     refused = {"refused": True} if word in _REFUSING else {}
     return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S, **refused)
+
+
+def _word_of(error: Exception) -> str:
+    """The word of Redis for what is wrong; empty if it says none of the known ones."""
+    for kind, word in _CLASSES:
+        if isinstance(error, kind):
+            return word
+    # An error inside a script is quoted in the middle of a longer text.
+    found = _ANY_WORD.search(str(error))
+    return found[0] if found else ""
 
 
 @contextmanager

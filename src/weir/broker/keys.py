@@ -15,6 +15,7 @@
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
     weir:{shard-3}:metrics_switch        hash    whether metrics are off, since when, who and why; see
                                                  `telemetry.switch`
+    weir:{shard-3}:never                 nothing that ever exists: each call declares it, see `call.lua`
     weir:{shard-3}:voided                zset    void operations, which never run -> since when
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
@@ -80,6 +81,7 @@ SHARD_PARTS = (
     LAYOUTS,
     SWITCH,
     "voided",
+    "never",
     "wake",
 )
 ENVIRONMENT_PARTS = ("active", "queues")

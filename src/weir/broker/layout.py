@@ -19,6 +19,7 @@ import orjson
 
 from weir.broker.records import MARK, Record, lua_size, python_struct
 from weir.model.durations import SECOND_MS
+from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_NAME_BYTES
 from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, Enqueue, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry import lives
@@ -171,6 +172,8 @@ MAX_SHARE = 16
 """The messages of one call are shared among at most so many environments, or queues of one."""
 MAX_VISITS = 64
 """So many queues one dequeue looks at, at most."""
+MAX_BODY_BYTES = 65 << 20
+"""The longest body that a script takes: the largest payload that the settings may allow, and its headers."""
 MAX_REPLY_BYTES = 16 << 20
 """About so many bytes one dequeue hands out, at most; at least one message."""
 VOID_GRANT = (1 << 32) - 1
@@ -220,6 +223,14 @@ def lua_ask_ms() -> str:
 
 def lua_turns() -> str:
     return f"local MAX_SHARE, MAX_VISITS, MAX_REPLY_BYTES = {MAX_SHARE}, {MAX_VISITS}, {MAX_REPLY_BYTES}\n"
+
+
+def lua_limits() -> str:
+    """The bounds that scripts check themselves, because a client may send what it likes."""
+    return (
+        f"local MAX_BATCH, MAX_NAME, MAX_BODY, MAX_LEASE = "
+        f"{MAX_BATCH}, {MAX_NAME_BYTES}, {MAX_BODY_BYTES}, {MAX_LEASE_MS}\n"
+    )
 
 
 def lua_void_grant() -> str:

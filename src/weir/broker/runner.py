@@ -43,6 +43,10 @@ SlotArguments = tuple[bytes, int, int]
 """Key of a reply slot, number of the call in it (0: not recorded), and how long its reply is kept in ms."""
 
 
+_Head = tuple[bytes, bytes, bytes, bytes]
+"""The keys that calls of a shard declare beside their reply slot, and what every key of it starts with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisConnection:
     """How to reach Redis; the scheme of the URL says whether it is a cluster."""
@@ -133,7 +137,7 @@ class ScriptRunner:
         self._numbers = itertools.count(1)
         self.repeated = False
         """Whether any call was sent twice: bytes of the first try may still be on their way."""
-        self._heads: dict[int, tuple[bytes, bytes, bytes]] = {}
+        self._heads: dict[int, _Head] = {}
         self._announced: set[int] = set()
 
     async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
@@ -189,14 +193,15 @@ class ScriptRunner:
 
     def _call(self, shard: int, slot: SlotArguments, args: Sequence[bytes | int]) -> tuple[Any, ...]:
         """The keys and arguments that `call.lua` describes."""
-        timers, stream, prefix = self._head(shard)
+        timers, stream, never, prefix = self._head(shard)
         now = b"" if self._clock is None else self._clock.now_ms()
         name, number, keep_ms = slot
         return (
-            3,
+            4,
             timers,
             stream,
             name,
+            never,
             prefix,
             now,
             self._metrics,
@@ -229,11 +234,12 @@ class ScriptRunner:
             reply = await self.client.execute_command("EVAL", wanted.source, *call)
         return reply
 
-    def _head(self, shard: int) -> tuple[bytes, bytes, bytes]:
+    def _head(self, shard: int) -> _Head:
         head = self._heads.get(shard)
         if head is None:
             stream = stream_key(QUEUE.name, shard).encode()
-            head = self._heads[shard] = (keys.shard_key(shard, "timers"), stream, keys.prefix(shard))
+            timers, never = keys.shard_key(shard, "timers"), keys.shard_key(shard, "never")
+            head = self._heads[shard] = (timers, stream, never, keys.prefix(shard))
         return head
 
     async def aclose(self) -> None:

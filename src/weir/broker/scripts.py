@@ -26,6 +26,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "entry": layout.lua_entry,
     "ask_ms": layout.lua_ask_ms,
     "default_priority": layout.lua_default_priority,
+    "limits": layout.lua_limits,
     "turns": layout.lua_turns,
     "void_grant": layout.lua_void_grant,
     "death_reasons": layout.lua_death_reasons,

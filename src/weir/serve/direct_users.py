@@ -16,9 +16,10 @@ EVERY_S = 10.0
 
 
 class DirectUserKeeper:
-    """Makes users again that a restart of Redis lost, and removes the users of tokens that ended.
+    """Makes users again that a restart of Redis lost, with the scripts that they run.
 
-    Other users are left alone: another installation may share this Redis.
+    It removes the users of tokens that ended. Other users are left alone: another installation may share this
+    Redis.
     """
 
     def __init__(self, users: DirectUsers, tokens: Tokens, *, clock: Clock) -> None:
@@ -39,7 +40,10 @@ class DirectUserKeeper:
     async def run_round(self) -> None:
         """Look at every token for direct mode."""
         now_ms = self._clock.now_ms()
-        for token in await self._tokens.direct():
+        tokens = await self._tokens.direct()
+        if tokens:
+            await self._users.load_scripts()
+        for token in tokens:
             exists = await self._users.exists(token.id)
             if now_ms < token.ends_at_ms and token.scope is not None:
                 if not exists or token.id not in self._made:

@@ -23,6 +23,8 @@
 local kind, ident, limit = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], tonumber(ARGV[FIRST_ARGUMENT + 2])
 local lease_ms, token, consumer =
   tonumber(ARGV[FIRST_ARGUMENT + 3]), ARGV[FIRST_ARGUMENT + 4], ARGV[FIRST_ARGUMENT + 5]
+limit, lease_ms = math.min(limit, MAX_BATCH), math.min(lease_ms, MAX_LEASE)
+if #token ~= 16 or #consumer > MAX_NAME then error('TOOLONG token or consumer') end
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return hand_again(before, clock(), token) end

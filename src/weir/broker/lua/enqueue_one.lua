@@ -24,6 +24,7 @@
 local ident, slot, call_id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARGV[FIRST_ARGUMENT + 2]
 local id, body = ARGV[FIRST_ARGUMENT + 3], ARGV[FIRST_ARGUMENT + 4]
 local UNUSUAL = {'unusual'}
+if #body > MAX_BODY then error('TOOLONG body') end
 
 local known, _, refusal = named_call(slot, call_id, '')
 if known or refusal then return UNUSUAL end

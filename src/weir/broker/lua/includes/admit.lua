@@ -1,3 +1,4 @@
+--- include "call"
 --- include "keys"
 --- include "layout"
 --- include "note_alarm"
@@ -47,6 +48,7 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
       bodies[2 * i] = bodies[2 * i] .. apart[3] .. start
     end
   end
+  if largest > MAX_BODY then error('TOOLONG body') end
   q.sequence = sequence
   redis.call('HSET', q.key.bodies, unpack(bodies))
   note_largest(q, largest)

@@ -1,8 +1,10 @@
+--- include "call"
 --- include "layout"
 -- The leases that a call names and may settle, in its order: false where a lease lapsed, was settled
 -- before or is someone else's. `stride` is the size of one item in `items`; id and token come first.
 -- A lease named twice is settled once, unless `again`.
 local function held(q, now, items, stride, again)
+  if #items > MAX_BATCH * stride then error('TOOMANY leases in one call') end
   local sub, ids, named = string.sub, {}, {}
   for i = 1, #items / stride do
     ids[i] = sub(items, (i - 1) * stride + 1, (i - 1) * stride + 16)
