@@ -7,7 +7,7 @@ An environment-scoped token implies its environment. Wider tokens choose with th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
@@ -40,13 +40,18 @@ class Access:
 
 async def authenticate(headers: Mapping[str, str], authenticator: Authenticator) -> Principal:
     """The principal behind the `Authorization` header."""
+    return await authenticator.authenticate(token_text(headers))
+
+
+def token_text(headers: Mapping[str, str]) -> str:
+    """The text of the token in the `Authorization` header."""
     value = headers.get("authorization")
     if value is None:
         raise Unauthenticated(NO_CREDENTIAL)
     scheme, _, text = value.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated(NO_CREDENTIAL)
-    return await authenticator.authenticate(text.strip())
+    return text.strip()
 
 
 def access(principal: Principal, headers: Mapping[str, str], services: Services, *, role: Role) -> Access:
@@ -91,6 +96,13 @@ def _decoded(value: str | None) -> str | None:
         return unquote(value.encode("latin-1").decode(), errors="strict")
     except UnicodeDecodeError:
         raise InvalidInput("a `Weir-…` header is not percent-encoded UTF-8") from None
+
+
+def until_token_ends(request: Request, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """The events of a stream, until the token that opened it is revoked or expires."""
+    services: Services = request.app.state.services
+    token = token_text(request.headers)
+    return services.open_requests.until_ended(services.authenticator, token, events)
 
 
 async def services_of(request: Request) -> Services:

@@ -7,7 +7,9 @@ It raises errors of the tree, which the edge turns into problems.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -15,7 +17,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import Receive, Scope
 
 from weir.admission.kinds import OperationType
-from weir.api.auth import Access, access, authenticate
+from weir.api.auth import Access, access, authenticate, token_text
 from weir.api.bodies import check_is_json, check_json_type, read_body
 from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.limits import Limits
@@ -77,6 +79,15 @@ class HotRequest:
                 "the body is not a JSON object", errors=[{"pointer": "#", "detail": "not an object"}]
             )
         return body, document
+
+    def watching_token(self) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when the token of this request ends, while it waits."""
+        services = self.services
+        return services.open_requests.watching(services.authenticator, token_text(self.headers))
+
+    async def check_token(self) -> None:
+        """Raise if the token of this request has ended while it waited."""
+        await authenticate(self.headers, self.services.authenticator)
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client leaves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class LiveQueues:
         self._services = services
         self._watches: Watches[EnvironmentRef, _EnvironmentWatch] = Watches()
 
-    async def open(self, environment: EnvironmentRef) -> AsyncIterator[bytes]:
+    async def open(self, environment: EnvironmentRef) -> AsyncGenerator[bytes]:
         """A stream of events; the first event has all queues. Raises if the queues cannot be read."""
         watch = self._watches.enter(
             environment,
@@ -48,7 +48,7 @@ class LiveQueues:
             raise
         return self._events(watch, first)
 
-    async def _events(self, watch: _EnvironmentWatch, known: Look) -> AsyncIterator[bytes]:
+    async def _events(self, watch: _EnvironmentWatch, known: Look) -> AsyncGenerator[bytes]:
         clock = asyncio.get_running_loop().time
         until = clock() + MAX_S
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 import orjson
@@ -33,7 +33,7 @@ class LiveOutcomes:
         self._services = services
         self._watches: Watches[tuple[EnvironmentRef, MessageId], _OutcomeWatch] = Watches()
 
-    async def open(self, environment: EnvironmentRef, message_id: MessageId) -> AsyncIterator[bytes]:
+    async def open(self, environment: EnvironmentRef, message_id: MessageId) -> AsyncGenerator[bytes]:
         """A stream of events, from the present state of a message to its end. Raises if it cannot be read."""
         key = environment, message_id
         watch = self._watches.enter(key, self._watches.find(key) or _OutcomeWatch(self._services, *key))
@@ -44,7 +44,7 @@ class LiveOutcomes:
             raise
         return self._events(watch, first)
 
-    async def _events(self, watch: _OutcomeWatch, look: OutcomeLook) -> AsyncIterator[bytes]:
+    async def _events(self, watch: _OutcomeWatch, look: OutcomeLook) -> AsyncGenerator[bytes]:
         clock = asyncio.get_running_loop().time
         until = clock() + MAX_S
         try:

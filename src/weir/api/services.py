@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from weir.alerts.services import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
+from weir.api.open_requests import OpenRequests
 from weir.broker.broker import Broker
 from weir.broker.direct_users import DirectUsers
 from weir.channels.channels import Channels
@@ -111,6 +112,7 @@ class Services:
     """Whether this process writes spans; only then does it note the trace of a request."""
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""
+    open_requests: OpenRequests = field(default_factory=OpenRequests)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process shuts down: long polls answer at once."""
 

@@ -13,7 +13,7 @@ from weir.api.services import Services
 from weir.errors import Unavailable, WeirError
 
 MAX_S = 3600.0
-"""After this a stream ends and the client connects again, so that a revoked token does not watch for ever."""
+"""After this a stream ends and the client connects again."""
 QUIET = b": quiet\n\n"
 """A comment that keeps proxies from closing a quiet stream, and that shows when a client has left."""
 log = structlog.get_logger("weir.api")

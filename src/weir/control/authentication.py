@@ -3,8 +3,8 @@
 A cached record is used for `fresh_s`. While PostgreSQL does not answer it is used for `stale_s`, so that
 neither an outage nor a hanging server stops traffic. One request with a known token waits for PostgreSQL, for
 `_REFRESH_S`. After that PostgreSQL is asked every `_AWAY_S` in the background, and no request waits for it.
-While PostgreSQL answers, a revocation takes effect within `fresh_s` everywhere, and at once in the process
-that made it.
+While PostgreSQL answers, a revocation takes effect within `fresh_s` everywhere, also for requests that are
+open, and at once in the process that made it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,20 @@ _AWAY_S = 5.0
 # How long a request with a known token waits for news about it: PostgreSQL may hang, and the hot path must
 # not.
 _REFRESH_S = 0.5
+# The tokens of open requests are not looked at more often than this, however short records are fresh.
+_LOOK_AGAIN_S = 0.25
 
 
 class Authenticator(Protocol):
     """Turns a credential into a principal, or refuses it."""
 
+    look_again_s: float
+    """How often to ask about the token of a request that stays open."""
+
     async def authenticate(self, text: str) -> Principal: ...
+
+    async def authenticate_again(self, text: str) -> Principal:
+        """The same for a request that stays open, with facts that are newer."""
 
     def recall(self, text: str) -> tuple[Principal, bool] | None:
         """The cached principal, and whether it is fresh enough to skip `authenticate`; None if not cached."""
@@ -82,15 +90,24 @@ class CachedAuthenticator:
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._seen: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[_Entry]] = {}
+        # A stream hears of it up to 5 s later, with its next event; all of it must take less than `fresh_s`.
+        self._again_s = fresh_s / 4
+        self.look_again_s = max(fresh_s / 8, _LOOK_AGAIN_S)
         self._ask_again_s: float | None = None
         """When PostgreSQL is asked again; None while it answers."""
 
     async def authenticate(self, text: str) -> Principal:
+        return await self._authenticate(text, fresh_s=self._fresh_s)
+
+    async def authenticate_again(self, text: str) -> Principal:
+        return await self._authenticate(text, fresh_s=self._again_s)
+
+    async def _authenticate(self, text: str, *, fresh_s: float) -> Principal:
         parts = parse(text)
         if parts is None:
             raise _refusal()
         entry = self._entries.get(parts.id) or self._unknown.get(parts.id)
-        if entry is None or self._monotonic() - entry.read_at_s >= self._fresh_s:
+        if entry is None or self._monotonic() - entry.read_at_s >= fresh_s:
             entry = await self._read(parts.id, entry)
         return self._check(entry, parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
-from weir.api.auth import Reader
+from weir.api.auth import Reader, until_token_ends
 from weir.api.live_outcomes import LiveOutcomes
 from weir.model.ids import MessageId, check_id
 
@@ -28,7 +28,7 @@ async def watch_outcome(message_id: str, access: Reader, request: Request) -> Re
     live: LiveOutcomes = request.app.state.live_outcomes
     wanted = MessageId(check_id(message_id, what="message"))
     return StreamingResponse(
-        await live.open(access.environment, wanted),
+        until_token_ends(request, await live.open(access.environment, wanted)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -31,30 +31,40 @@ async def show_outcome(call: HotRequest) -> Reply:
 async def _wait_for_outcome(
     call: HotRequest, access: Access, message_id: MessageId, *, wait_s: float
 ) -> dict[str, Any]:
+    if not wait_s:
+        return await look_at_outcome(call.services, access.environment, message_id)
+    with call.watching_token() as ended:
+        found = await _wait_for_end(call, access, message_id, wait_s=wait_s, ended=ended)
+    await call.check_token()
+    return found
+
+
+async def _wait_for_end(
+    call: HotRequest, access: Access, message_id: MessageId, *, wait_s: float, ended: asyncio.Event
+) -> dict[str, Any]:
     give_up, pause_s = time.monotonic() + wait_s, FIRST_PAUSE_S
-    leaving = asyncio.ensure_future(_wait_until_pointless(call)) if wait_s else None
+    leaving = asyncio.ensure_future(_wait_until_pointless(call, ended))
     try:
         while True:
             found = await look_at_outcome(call.services, access.environment, message_id)
             left_s = give_up - time.monotonic()
-            if found["status"] in ENDED or left_s <= 0 or leaving is None or leaving.done():
+            if found["status"] in ENDED or left_s <= 0 or leaving.done():
                 return found
             await asyncio.wait({leaving}, timeout=min(pause_s, left_s))
             pause_s = next_pause_s(pause_s)
     finally:
-        if leaving is not None:
-            leaving.cancel()
+        leaving.cancel()
 
 
-async def _wait_until_pointless(call: HotRequest) -> None:
-    """Wait until the client leaves or this process stops."""
-    stop = asyncio.ensure_future(call.services.stopping.wait())
-    gone = asyncio.ensure_future(call.wait_for_disconnect())
+async def _wait_until_pointless(call: HotRequest, ended: asyncio.Event) -> None:
+    """Wait until the client leaves, its token ends or this process stops."""
+    waits = (call.services.stopping.wait(), call.wait_for_disconnect(), ended.wait())
+    tasks = [asyncio.ensure_future(one) for one in waits]
     try:
-        await asyncio.wait({stop, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        stop.cancel()
-        gone.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def keep_progress(call: HotRequest) -> Reply:

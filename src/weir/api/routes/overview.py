@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response, StreamingResponse
 
-from weir.api.auth import App, Caller, Reader
+from weir.api.auth import App, Caller, Reader, until_token_ends
 from weir.api.live import LiveQueues
 from weir.api.routes.history import answers, asked_window, json_response, warehouse_of
 from weir.api.schemas.history import period_document, rank_document
@@ -81,7 +81,7 @@ async def watch_queues(access: Reader, request: Request) -> Response:
     """
     live: LiveQueues = request.app.state.live
     return StreamingResponse(
-        await live.open(access.environment),
+        until_token_ends(request, await live.open(access.environment)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

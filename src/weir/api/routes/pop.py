@@ -16,6 +16,7 @@ from weir.api.hot import HotRequest, HotRoute
 from weir.api.wire import Reply
 from weir.broker.broker import Source
 from weir.control.principals import Role
+from weir.errors import WeirError
 from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS, MIN_LEASE_MS
 from weir.model.message import Delivery, Failure
 
@@ -58,35 +59,45 @@ async def _pop(call: HotRequest, access: Access, fields: Fields) -> Reply:
 
 
 async def _wait_for_deliveries(call: HotRequest, taking: Any) -> Sequence[Delivery]:
-    """The deliveries, unless the client leaves or this process stops before there are any."""
+    """The deliveries, unless the client leaves, its token ends or this process stops before there are any."""
+    with call.watching_token() as ended:
+        return await _wait_until_taken(call, taking, ended)
+
+
+async def _wait_until_taken(call: HotRequest, taking: Any, ended: asyncio.Event) -> Sequence[Delivery]:
     take = asyncio.ensure_future(taking)
     gone = asyncio.ensure_future(call.wait_for_disconnect())
     stop = asyncio.ensure_future(call.services.stopping.wait())
+    revoked = asyncio.ensure_future(ended.wait())
     try:
-        await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({take, gone, stop, revoked}, return_when=asyncio.FIRST_COMPLETED)
         while not take.done():
             # A driver may swallow a cancellation, so cancel again until it takes effect.
             take.cancel()
             await asyncio.wait({take}, timeout=_CANCEL_S)
-        if take.cancelled():
-            return []
-        deliveries: Sequence[Delivery] = take.result()
-        if gone.done() and deliveries:
+        deliveries: Sequence[Delivery] = () if take.cancelled() else take.result()
+        if gone.done():
             await _give_back(call, deliveries)
             return []
+        try:
+            await call.check_token()
+        except WeirError:
+            await _give_back(call, deliveries)
+            raise
         return deliveries
     finally:
-        for task in (take, gone, stop):
+        for task in (take, gone, stop, revoked):
             task.cancel()
 
 
 async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:
     """Return messages at once if their consumer has left, and not only when their leases lapse."""
     failures = [
-        Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0)
+        Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0, uncounted=True)
         for one in deliveries
     ]
-    await call.services.broker.nack(failures)
+    if failures:
+        await call.services.broker.nack(failures)
 
 
 def delivery_document(delivery: Delivery, *, as_base64: bool) -> dict[str, Any]:
