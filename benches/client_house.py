@@ -23,14 +23,15 @@ from benches.http import QUEUE as HTTP_QUEUE
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.cli.declaring import declaration
 from weir.control.database import Database
+from weir.control.spec_plans import SpecText
 from weir.control.tokens import Tokens
 from weir.embedded.child import Child
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.serve.hooks import open_apps, open_specs
 from weir.settings import StoreUrls, WorkerSettings
-from weir.spec.language import read_spec
 from weir.stores.migrations import migrate_stores
 
 SPEC = f"""
@@ -145,8 +146,10 @@ async def _prepare(urls: StoreUrls, folder: Path) -> str:
     try:
         async with Database(urls.postgres, max_size=2) as database:
             specs = open_specs(database, broker, WorkerSettings())
-            await specs.apply(DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench")
-            await open_apps(database, specs).declare(DEFAULT, tasks_app.spec(), actor="bench")
+            await specs.apply(DEFAULT, SpecText(source=SPEC, file="bench.weir"), actor="bench")
+            await open_apps(database, specs).declare(
+                DEFAULT, tasks_app.name, declaration(tasks_app), actor="bench"
+            )
             return await keep_token(Tokens(database), folder / "admin.token", ADMIN)
     finally:
         await broker.aclose()

@@ -20,13 +20,13 @@ from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.sealing import read_keys
 from weir.control.secrets import Secrets
+from weir.control.spec_plans import SpecText
 from weir.embedded.child import Child
 from weir.embedded.datadir import SEALING_KEYS
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import DEFAULT
 from weir.serve.hooks import open_specs
 from weir.settings import WorkerSettings
-from weir.spec.language import read_spec
 from weir.stores.migrations import migrate_stores
 
 SECRET = "a secret for the bench alone"
@@ -78,7 +78,7 @@ async def open_house() -> AsyncIterator[House]:
                     keys = read_keys(folder / SEALING_KEYS)
                     await Secrets(database, keys).put(DEFAULT, "BENCH_HOOK_SECRET", SECRET, actor="bench")
                     await open_specs(database, broker, WorkerSettings()).apply(
-                        DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
+                        DEFAULT, SpecText(source=SPEC, file="bench.weir"), actor="bench"
                     )
                 limit = free_port()
                 api = free_port(other_than={limit})

@@ -30,6 +30,7 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_plans import SpecText
 from weir.control.spec_register import SpecRegister
 from weir.deadletters.mover import Mover
 from weir.model.asyncio_tasks import cancel_and_wait
@@ -39,7 +40,6 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.redis_client import connect
 from weir.serve.housekeeping import Heart, Sweeper
-from weir.spec.language import read_spec
 from weir.telemetry.codec import unpack
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import LiveWorkers
@@ -130,7 +130,7 @@ class Stage:
         )
         text = f"app Stage {{ {text} }}"
         await SpecRegister(self.database, self.broker).apply(
-            self.environment, read_spec(text), source=text, file="stage.weir", actor="test"
+            self.environment, SpecText(source=text, file="stage.weir"), actor="test"
         )
         for name in names:
             self.actors[name] = Actor(queue=self.environment.queue(name))

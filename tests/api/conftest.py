@@ -22,6 +22,7 @@ from weir.channels.channels import Channels
 from weir.control.annotations import Annotations
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
+from weir.control.changes import Changes
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
@@ -71,6 +72,7 @@ def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Serv
         else None,
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
+        changes=Changes(database, broker),
         audit=AuditLog(database),
         annotations=Annotations(database),
         dead_letters=open_dead_letters(database, broker),

@@ -66,6 +66,6 @@ async def test_a_dead_letter_queue_is_not_forgotten_while_a_queue_names_it(tenan
     await client.put("/api/v1/queues/orders", json=body)
     refused = await client.delete("/api/v1/queues/parked")
     assert refused.status_code == 409
-    assert "dead letter queue of `orders`" in refused.json()["detail"]
+    assert "used by the queue `orders` (for its dead letters)" in refused.json()["detail"]
     await client.put("/api/v1/queues/orders", json={})
     assert (await client.delete("/api/v1/queues/parked")).status_code == 204

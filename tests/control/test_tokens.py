@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weir.control.database import Database
 from weir.control.principals import Principal, Role
 from weir.control.token_texts import mint, parse
-from weir.control.tokens import NewToken
-from weir.errors import Forbidden, InvalidInput, NotFound
+from weir.control.tokens import NewToken, Tokens
+from weir.errors import Conflict, Forbidden, InvalidInput, NotFound
+from weir.model.names import EnvironmentRef
 
 
 def principal(**scope: str) -> Principal:
@@ -82,3 +86,18 @@ def test_scopes_cover_what_lies_inside_them() -> None:
 def test_a_token_needs_a_whole_scope(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         NewToken(**{"name": "n", "role": Role.READ, "organization": "o", **wrong})  # type: ignore[arg-type]
+
+
+async def test_rotations_of_one_token_at_once_give_one_token(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    tokens = Tokens(database)
+    owner = Principal(token_id="t", role=Role.ADMIN, organization=environment.organization)
+    _, old = await tokens.create(
+        NewToken(name="n", role=Role.WRITE, organization=environment.organization), by=owner
+    )
+    answers = await asyncio.gather(
+        *(tokens.rotate(old.id, by=owner) for _ in range(6)), return_exceptions=True
+    )
+    assert sum(not isinstance(answer, BaseException) for answer in answers) == 1, answers
+    assert sum(isinstance(answer, Conflict) for answer in answers) == 5

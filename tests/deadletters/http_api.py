@@ -13,6 +13,7 @@ from weir.api.app import create_app
 from weir.api.services import Services
 from weir.channels.channels import Channels
 from weir.control.authentication import CachedAuthenticator
+from weir.control.changes import Changes
 from weir.control.principals import Role
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
@@ -71,6 +72,7 @@ async def served(world: World, *, warehouse: Warehouse | None = None) -> AsyncIt
         settler=DirectSettler(world.broker),
         tokens=tokens,
         tenants=Tenants(world.database),
+        changes=Changes(world.database, world.broker),
         dead_letters=open_dead_letters(world.database, world.broker, clock=world.clock),
         channels=Channels(world.database, clock=world.clock),
         warehouse=warehouse,

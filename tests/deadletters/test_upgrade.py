@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -24,6 +25,7 @@ from weir.deadletters.lineage import replay_id_of
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering
+from weir.spec.language import spec_of
 from weir.testing.memory import MemoryBroker
 
 FIRST_RELEASE = {1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 30, 31, 40}
@@ -124,7 +126,10 @@ async def test_a_default_age_of_before_deletes_nothing_and_another_one_was_writt
     }
     current = await SpecRegister(old_database, MemoryBroker()).current(environment)
     assert current is not None
-    assert {one.name: (one.retention.max_age_ms, one.retention.max_depth) for one in current.app.queues} == {
+    assert {
+        one.name: (one.retention.max_age_ms, one.retention.max_depth)
+        for one in spec_of(json.loads(current.spec)).queues
+    } == {
         "default": (None, None),
         "written": (ages["written"], None),
         "deep": (None, 5),

@@ -179,6 +179,7 @@ async def open_house(
             settler=settler,
             tokens=tokens,
             definitions=QueueDefinitions(database),
+            changes=specs.changes,
             dead_letters=open_dead_letters(database, broker),
             channels=Channels(database),
             schedules=Schedules(database, broker),

@@ -15,6 +15,7 @@ from weir.api.app import create_app
 from weir.api.services import Services
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
+from weir.control.changes import Changes
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.queue_definitions import QueueDefinitions
@@ -47,6 +48,7 @@ def services(world: World, database: Database) -> Services:
         tokens=tokens,
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
+        changes=Changes(database, world.broker),
         audit=AuditLog(database),
         events=SystemEvents(database=database),
         schedules=world.schedules,
@@ -192,7 +194,7 @@ async def test_what_a_spec_declares_only_the_spec_changes(client: httpx2.AsyncCl
 async def test_a_queue_that_a_schedule_pushes_into_cannot_be_deleted(client: httpx2.AsyncClient) -> None:
     await created(client)
     answer = await client.delete("/api/v1/queues/q")
-    assert (answer.status_code, "`Nightly` pushes into" in answer.text) == (409, True)
+    assert (answer.status_code, "used by the schedule `Nightly`" in answer.text) == (409, True)
     await client.delete("/api/v1/schedules/Nightly")
     assert (await client.delete("/api/v1/queues/q")).status_code == 204
 

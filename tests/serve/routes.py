@@ -106,6 +106,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("PUT /api/v1/pipeline/metrics", {"on": True}, operator=True),
     asked("GET /api/v1/spec"),
     asked("GET /api/v1/spec/history"),
+    asked("GET /api/v1/spec/history/{revision}", revision="1"),
     asked("GET /api/v1/webhooks"),
     asked("POST /api/v1/spec/plan", {"source": SPEC}),
     asked("GET /api/v1/apps"),

@@ -9,12 +9,12 @@ import pytest
 
 from ingress import signing
 from weir.control.sealing import new_key
+from weir.control.spec_plans import SpecText
 from weir.errors import Unauthenticated
 from weir.model.clock import SystemClock
 from weir.model.names import EnvironmentRef
 from weir.serve.build import open_process
 from weir.settings import EmbeddedSettings, SecretSettings, Settings, StoreUrls
-from weir.spec.language import read_spec
 
 SECRET = "whsec_" + "c2VjcmV0" * 6
 SPEC = 'app A { queue In {} webhook Paid { queue: In, verify stripe { secret: "PAID_SECRET" } } }'
@@ -49,8 +49,7 @@ async def test_windows_and_schedules_do_not_follow_the_hosts_clock(
         assert services.secrets is not None
         await services.secrets.put(environment, "PAID_SECRET", SECRET, actor="test")
         await services.secrets.load()
-        app = read_spec(SPEC)
-        await services.specs.apply(environment, app, source=SPEC, file="a.weir", actor="test")
+        await services.specs.apply(environment, SpecText(source=SPEC), actor="test")
         await services.receiver._specs.refresh()
         hook = services.receiver.find_in(environment, "Paid")
         for age_s, refused in ((0, False), (3_600, True), (-3_600, True)):

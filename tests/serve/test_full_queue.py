@@ -16,9 +16,9 @@ from api.harness import Tenant, make_client, make_tenant
 from support.tcp_proxy import TcpProxy
 from support.waiting import until
 from weir.api.app import create_app
+from weir.control.spec_plans import SpecText
 from weir.serve.build import Process, open_process
 from weir.settings import EmbeddedSettings, LoadSettings, Settings, StoreUrls
-from weir.spec.language import read_spec
 
 SPEC = """
 app Small {
@@ -102,8 +102,7 @@ async def two(redis_url: str, database_url: str, warehouse_url: str, tmp_path: P
             make_client(create_app(processes[0].services), tenant.token)
         )
         assert calm.specs is not None
-        app = read_spec(SPEC)
-        await calm.specs.apply(tenant.environment, app, source=SPEC, file="small.weir", actor="test")
+        await calm.specs.apply(tenant.environment, SpecText(source=SPEC, file="small.weir"), actor="test")
         for process in processes:
             assert process.services.receiver is not None
             await process.services.receiver._specs.refresh()

@@ -6,15 +6,20 @@ import json
 import re
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from weir.cli.spec import app
 from weir.errors import SpecInvalid
 from weir.spec.bounds import MAX_CONSUMERS, MAX_FIELDS
-from weir.spec.language import checked, read_document, read_spec
-from weir.spec.parse import one_line
+from weir.spec.dump import dumped
+from weir.spec.fmt import formatted
+from weir.spec.language import checked, read_document, read_spec, spec_of
+from weir.spec.parse import one_line, parse
 from weir.spec.spec_problems import MAX_HINTED, MAX_MESSAGE, MAX_PROBLEMS
 
 HALF = "\ud800"
@@ -250,3 +255,45 @@ def test_no_values_in_any_place_crash_a_reader(value: object, at_top: bool, file
     parts = value if isinstance(value, dict) else {"queues": value}
     data = parts if at_top else {"queues": {"q": value}, "webhooks": {"w": value}, "alerts": {"a": value}}
     read_strictly(json.dumps({"app": "A", **data, "schedules": {"s": value}}), file)
+
+
+SCHEMES = {
+    "verify_hmac": ("timestamp_header", "tolerance", "encoding", "prefix"),
+    "verify github": ("algorithm", "timestamp_header", "header", "tolerance"),
+    "verify stripe": ("algorithm", "prefix"),
+}
+VALUES_OF = {"tolerance": "60s", "encoding": "base64", "algorithm": "sha512"}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_option_that_a_scheme_does_not_read_is_a_mistake(scheme: str) -> None:
+    header = 'header: "X-Signature"' if scheme == "verify_hmac" else ""
+    text = f'app A {{ queue q {{}} webhook w {{ queue: q {scheme} {{ secret: "S" {header} %s }} }} }}'
+    assert spec_of(dumped(read_spec(text % ""))) == read_spec(text % "")
+    assert read_spec(json.dumps(dumped(read_spec(text % ""))), file="a.json") == read_spec(text % "")
+    for option in SCHEMES[scheme]:
+        value = VALUES_OF.get(option, '"x"')
+        found = refusal(text % f"{option}: {value}")
+        assert f"`{option}` does not belong in a" in found.message
+
+
+@pytest.mark.parametrize("number", ["0.00001", "1e-05", "1e20", "100000000000000000.0", "12.5E+3"])
+def test_a_number_is_formatted_as_it_is_read_again(number: str) -> None:
+    text = f"app A {{ queue q {{}} schedule s {{ every: 1s, queue: q, payload: {{ a: {number} }} }} }}"
+    once = formatted(parse(text))
+    assert formatted(parse(once)) == once
+    assert read_spec(once) == read_spec(text)
+    assert read_spec(once).schedules[0].payload == {"a": float(number)}
+
+
+def test_formatting_writes_a_file_whole_with_its_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.weir"
+    path.write_text("app   A { queue   Größe {} }", encoding="utf-8")
+    path.chmod(0o640)
+    monkeypatch.setenv("LC_ALL", "C")
+    assert CliRunner().invoke(app, ["fmt", str(path)]).exit_code == 0
+    assert "queue Größe {}" in path.read_text(encoding="utf-8")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["a.weir"]

@@ -19,8 +19,9 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
+from weir.spec.ir import AppSpec
 from weir.spec.language import read_spec
-from weir.spec.snapshot import snapshot_of
+from weir.spec.snapshot import EnvironmentNews, SpecSnapshot, with_news
 from weir.testing.memory import MemoryBroker
 from weir.worker import Commands
 from weir.workers.run_message import Tools
@@ -40,13 +41,13 @@ class Rig:
     log: MemoryDeliveryLog = field(default_factory=MemoryDeliveryLog)
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     secrets: dict[str, str] = field(default_factory=dict)
-    specs: FixedSpecs = field(default_factory=lambda: FixedSpecs(snapshot_of({})))
+    specs: FixedSpecs = field(default_factory=lambda: FixedSpecs(SpecSnapshot()))
 
     async def apply(self, text: str) -> None:
         app = read_spec(text)
         for queue in app.queues:
             await self.broker.define(self.environment.queue(queue.name), queue)
-        self.specs.snapshot = snapshot_of({self.environment: app})
+        self.specs.snapshot = snapshot_of(self.environment, app)
 
     async def put(self, queue: str, *payloads: bytes, **options: Any) -> list[str]:
         messages = [NewMessage(payload=payload, **options) for payload in payloads]
@@ -84,3 +85,13 @@ class Rig:
         for shard in range(self.broker.shards):
             found += await self.broker.take_dead(shard)
         return found
+
+
+def snapshot_of(environment: EnvironmentRef, app: AppSpec) -> SpecSnapshot:
+    """The snapshot of one environment with this spec."""
+    queues = {queue.name: queue for queue in app.queues}
+    hooks = frozenset(webhook.name for webhook in app.webhooks)
+    news = EnvironmentNews(
+        environment=environment, app=app, hooks=hooks, names=frozenset(queues), queues=queues
+    )
+    return with_news(SpecSnapshot(), [news])

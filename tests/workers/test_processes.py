@@ -21,6 +21,7 @@ from support.waiting import until
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
+from weir.control.spec_plans import SpecText
 from weir.model.ids import MessageId
 from weir.model.inspection import Touched
 from weir.model.message import NewMessage
@@ -28,7 +29,6 @@ from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
 from weir.serve.hooks import open_specs
 from weir.settings import Settings, WorkerSettings
-from weir.spec.language import read_spec
 from weir.telemetry.live_workers import LiveWorkers
 from weir.workers.journal import attempts_of
 from weir.workers.timeline import Timelines
@@ -123,7 +123,7 @@ async def place(
     broker = RedisBroker(RedisConnection(url=redis_url), shards=Settings().shards)
     async with Database(database_url, max_size=2) as database:
         await open_specs(database, broker, WorkerSettings()).apply(
-            environment, read_spec(SPEC), source=SPEC, file="a.weir", actor="test"
+            environment, SpecText(source=SPEC), actor="test"
         )
     yield Place(
         environment=environment,

@@ -24,6 +24,7 @@ from weir.control.annotations import Annotations
 from weir.control.app_register import AppRegister
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
+from weir.control.changes import Changes
 from weir.control.database import PoolState
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.secrets import Secrets
@@ -83,6 +84,8 @@ class Services:
     """The users of Redis for clients in direct mode."""
     tenants: Tenants | None = None
     definitions: QueueDefinitions | None = None
+    changes: Changes | None = None
+    """Changes the queues of an environment, in PostgreSQL and then in the broker."""
     audit: AuditLog | None = None
     annotations: Annotations | None = None
     warehouse: Warehouse | None = None
@@ -133,7 +136,7 @@ async def announce(
 def all_or_nothing(services: Services) -> AbstractAsyncContextManager[None]:
     """One transaction for everything that the block changes in PostgreSQL, its audit record included.
 
-    The block calls the broker last, so that its refusal undoes the rest.
+    What the block does elsewhere comes last, so that a refusal there undoes the rest.
     """
     return nullcontext() if services.audit is None else services.audit.together()
 

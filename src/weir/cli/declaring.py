@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import typer
 
@@ -11,6 +12,7 @@ from weir.cli.api import ApiSession, RefusedByApi
 from weir.cli.plans import plan_of
 from weir.client.options import ClientOptions
 from weir.control.database import Database
+from weir.control.spec_plans import SpecText
 from weir.errors import Conflict, Forbidden, Misconfigured
 from weir.model.names import EnvironmentRef
 from weir.serve.hooks import open_apps, open_specs
@@ -57,14 +59,19 @@ async def declare_in_stores(
     """Declare an app from a worker that is connected to the stores."""
     register = open_apps(database, open_specs(database, broker, settings.worker))
     try:
-        found = await register.declare(environment, app.spec(), actor="worker")
+        declared = await register.declare(environment, app.name, declaration(app), actor="worker")
     except Conflict as error:
         raise _refused(app, error.extra.get("refusals") or [error.message]) from None
-    _tell_changes(found, app)
+    _tell_changes(declared.plan, app)
+
+
+def declaration(app: App) -> SpecText:
+    """What an app declares, as a spec in JSON."""
+    return SpecText(source=json.dumps(dumped(app.spec())), file=f"{app.name}.json")
 
 
 def _body(app: App) -> dict[str, str]:
-    return {"source": json.dumps(dumped(app.spec())), "file": f"{app.name}.json"}
+    return asdict(declaration(app))
 
 
 def _refused(app: App, reasons: list[str]) -> Misconfigured:

@@ -17,4 +17,5 @@ def plan_of(document: dict[str, Any]) -> Plan:
         changes=tuple(PlannedChange(**change) for change in changes),
         refusals=tuple(document["refusals"]),
         warnings=tuple(document["warnings"]),
+        revision=document.get("revision", 0),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -79,7 +81,7 @@ def fmt(
             changed = True
             typer.echo(f"{'would change' if check_only else 'formatted'} {path}")
             if not check_only:
-                path.write_text(new)
+                _replace(path, new)
     raise typer.Exit(1 if changed and check_only else 0)
 
 
@@ -107,15 +109,24 @@ def plan(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     """Show what applying would change; exit status 1 if it would be refused."""
     body = _body(file)
     found = ask_api(scope, lambda api: api.post("spec", "plan", body=body))
-    print_result(found, rendered_plan(plan_of(found)), as_json=as_json)
+    text = f"{rendered_plan(plan_of(found))}\nplanned at revision {found['revision']}"
+    print_result(found, text, as_json=as_json)
     raise typer.Exit(0 if found["allowed"] else 1)
 
 
 @app.command()
 @about_environment
-def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
+def apply(
+    scope: ApiScope,
+    file: File,
+    revision: Annotated[
+        int | None,
+        typer.Option(help="Revision of the plan; nothing is done if the environment changed since then."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Apply a spec, all of it or nothing; every process follows within a second."""
-    body = _body(file)
+    body = {**_body(file), "revision": revision}
     try:
         applied = ask_api(scope, lambda api: api.put("spec", body=body))
     except RefusedByApi as error:
@@ -130,6 +141,8 @@ def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
         return
     typer.echo(rendered_plan(plan_of(applied["plan"])))
     typer.echo(f"applied as revision {applied['revision']}")
+    if not applied["told"]:
+        typer.echo("Redis does not answer; it is told as soon as it does")
     for name, address in applied["hooks"].items():
         typer.echo(f"webhook {name} receives at {address}")
 
@@ -141,10 +154,14 @@ def show(
     history: Annotated[
         bool, typer.Option("--history", help="List the last revisions instead of the source.")
     ] = False,
+    revision: Annotated[
+        int | None, typer.Option(help="Revision to show; the one in force if it is left out.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the spec that is in force, as it was written."""
-    found = ask_api(scope, lambda api: api.get("spec", "history") if history else api.get("spec"))
+    path = ("history",) if history else () if revision is None else ("history", str(revision))
+    found = ask_api(scope, lambda api: api.get("spec", *path))
     if history:
         print_items(found["items"], _REVISIONS, as_json=as_json)
     elif as_json:
@@ -166,6 +183,17 @@ def _read(path: Path) -> AppSpec:
 
 def _name(path: Path) -> str:
     return "<stdin>" if str(path) == "-" else str(path)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all, with the permissions that it has."""
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        written.write_bytes(text.encode())
+        shutil.copymode(path, written)
+        written.replace(path.resolve())
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def _text(path: Path) -> str:

@@ -7,25 +7,20 @@ code must not delete messages.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from psycopg.types.json import Json
-
-from weir.control.database import Connection, Database, Row, execute, fetch
-from weir.control.queue_definitions import QueueDefinitions, define_queue
+from weir.control.changes import Change
+from weir.control.database import Connection, Database, execute
+from weir.control.queue_definitions import define_stored
 from weir.control.scopes import scope_names
-from weir.control.spec_register import SQL as SPECS_SQL
-from weir.control.spec_register import SpecRegister
+from weir.control.spec_plans import Prepared, SpecText, keep, prepare_app
+from weir.control.spec_register import Record, SpecRegister
 from weir.control.sql import load_queries
-from weir.control.tenants import ensure_environment
-from weir.errors import Conflict, InvalidInput
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
-from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec
-from weir.spec.language import spec_of
-from weir.spec.plan import Effect, Plan, plan
+from weir.spec.plan import Plan
 
 SQL = load_queries("weir.control", "declared_apps.sql")
 
@@ -35,11 +30,24 @@ ScheduleFollower = Callable[[Connection, EnvironmentRef, AppSpec], Awaitable[Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredApp:
-    """An app as it declared itself last."""
+    """An app as it declared itself last; `spec` is JSON."""
 
-    app: AppSpec
+    name: str
+    spec: str
     actor: str
     declared_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The result of declaring an app."""
+
+    plan: Any
+    """The plan, as it was asked for."""
+    changes: bool
+    """Whether anything changed."""
+    told: bool
+    """Whether the broker knows the queues already."""
 
 
 class AppRegister:
@@ -60,105 +68,63 @@ class AppRegister:
 
     async def of(self, environment: EnvironmentRef) -> list[DeclaredApp]:
         """The apps of an environment by name."""
-        return [
-            _declared(row)
-            for row in await self._database.fetch(SQL["declared_apps"], **scope_names(environment))
-        ]
+        rows = await self._database.fetch(SQL["declared_apps"], **scope_names(environment))
+        return [DeclaredApp(**row) for row in rows]
 
-    async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
-        """The changes that declaring `app` would make, and the reasons to refuse them."""
-        _check_parts(app)
-        others = await self.of(environment)
-        before = await self._before(environment, app, others)
-        found = plan(before, app, await self._specs.holdings(environment))
-        removed = [one for one in found.changes if one.kind == "queue" and one.effect is Effect.REMOVE]
-        return replace(
-            found,
-            changes=tuple(one for one in found.changes if one not in removed),
-            # A refusal to remove a queue does not count here, because the queue stays.
-            refusals=(
-                *(
-                    one
-                    for one in found.refusals
-                    if not any(f"queue `{gone.name}`" in one for gone in removed)
-                ),
-                *await self._owned_elsewhere(environment, app, others),
-            ),
-            warnings=(
-                *found.warnings,
-                *(
-                    f"queue `{one.name}` is not declared any more; it stays until `weir queue delete`"
-                    for one in removed
-                ),
-            ),
-        )
+    async def plan(
+        self, environment: EnvironmentRef, name: str, text: SpecText, *, show: Callable[[Plan], Any] = keep
+    ) -> Any:
+        """The changes that declaring an app would make, and the reasons to refuse them."""
+        async with self._specs.place(environment):
+            _, prepared = await self._prepare(environment, name, text, show)
+        return prepared.shown
 
-    async def declare(self, environment: EnvironmentRef, app: AppSpec, *, actor: str) -> Plan:
-        """Make the queues and schedules of `app` hold, all of them or none; Conflict if one is refused."""
-        found = await self.plan(environment, app)
-        if not found.allowed:
-            raise Conflict("; ".join(found.refusals), refusals=list(found.refusals))
-        if not found.changes and app in [one.app for one in await self.of(environment)]:
-            return found
+    async def declare(
+        self,
+        environment: EnvironmentRef,
+        name: str,
+        text: SpecText,
+        *,
+        actor: str,
+        show: Callable[[Plan], Any] = keep,
+        record: Record | None = None,
+    ) -> Declared:
+        """Make the queues and schedules of an app hold, all or none; Conflict if one is refused."""
+
+        async def write(prepared: Prepared[Any], change: Change) -> None:
+            await self._write(environment, prepared, change, actor=actor)
+            if record is not None and prepared.changes:
+                await record(prepared.name, change.revision)
+
+        async with self._specs.place(environment):
+            _, prepared = await self._prepare(environment, name, text, show)
+            if prepared.refusals or prepared.changes or not prepared.same_text:
+                prepared, _ = await self._specs.carry_out(
+                    environment, lambda: self._prepare(environment, name, text, show), write
+                )
+        told = await self._specs.changes.tell(environment)
+        return Declared(plan=prepared.shown, changes=prepared.changes, told=told)
+
+    async def _prepare(
+        self, environment: EnvironmentRef, name: str, text: SpecText, show: Callable[[Plan], Any]
+    ) -> tuple[int, Prepared[Any]]:
+        facts = await self._specs.facts(environment)
+        return facts.revision, await self._specs.in_box(environment, prepare_app, text, facts, name, show)
+
+    async def _write(
+        self, environment: EnvironmentRef, prepared: Prepared[Any], change: Change, *, actor: str
+    ) -> None:
         now_ms = self._clock.now_ms()
-        before = await self._before(environment, app, await self.of(environment))
-        async with self._database.transaction() as connection:
-            await fetch(connection, SPECS_SQL["lock_specs"])
-            await ensure_environment(connection, environment, now_ms=now_ms)
-            document: dict[str, Any] = dumped(app)
-            await execute(
-                connection,
-                SQL["declare_app"],
-                app=app.name,
-                spec=Json(document),
-                actor=actor,
-                now_ms=now_ms,
-                **scope_names(environment),
-            )
-            for queue in app.queues:
-                await define_queue(connection, environment.queue(queue.name), queue, now_ms=now_ms)
-            await self._follow_schedules(connection, environment, app)
-            # Last, so that a refusal of the broker undoes everything above.
-            await self._specs.define_in_broker(environment, app.queues, before=before)
-        return found
-
-    async def _before(
-        self, environment: EnvironmentRef, app: AppSpec, declared: list[DeclaredApp]
-    ) -> AppSpec:
-        """The app as it declared itself before, with its queues as they are defined now."""
-        known = next((one.app for one in declared if one.app.name == app.name), AppSpec(name=app.name))
-        concerned = {queue.name for queue in (*known.queues, *app.queues)}
-        definitions = await QueueDefinitions(self._database).of(environment)
-        queues = tuple(one.spec for one in definitions if one.queue.queue in concerned)
-        return replace(known, queues=queues)
-
-    async def _owned_elsewhere(
-        self, environment: EnvironmentRef, app: AppSpec, declared: list[DeclaredApp]
-    ) -> list[str]:
-        """Refusals for queues that belong to the spec or to another app."""
-        spec = await self._specs.current(environment)
-        owners = {queue.name: f"the spec `{spec.app.name}`" for queue in spec.app.queues} if spec else {}
-        for other in declared:
-            if other.app.name != app.name:
-                owners |= {queue.name: f"the app `{other.app.name}`" for queue in other.app.queues}
-        return [
-            f"queue `{queue.name}` belongs to {owners[queue.name]}; use another name, or take it out there"
-            for queue in app.queues
-            if queue.name in owners
-        ]
-
-
-def _check_parts(app: AppSpec) -> None:
-    """An app in code has queues and schedules; everything else belongs to a spec."""
-    if app.webhooks or app.channels or app.alerts or app.concurrency is not None:
-        raise InvalidInput(
-            "an app declares queues and schedules only; put webhooks, channels, alerts and the concurrency "
-            "of the environment into a spec"
+        await execute(
+            change.connection,
+            SQL["declare_app"],
+            app=prepared.name,
+            spec=prepared.document,
+            actor=actor,
+            now_ms=now_ms,
+            **scope_names(environment),
         )
-    acting = next((queue.name for queue in app.queues if queue.action is not None), None)
-    if acting is not None:
-        raise InvalidInput(f"queue `{acting}` of an app has an action; its tasks are the action")
-
-
-def _declared(row: Row) -> DeclaredApp:
-    return DeclaredApp(app=spec_of(row["spec"]), actor=row["actor"], declared_at_ms=row["declared_at_ms"])
+        await define_stored(
+            change.connection, environment, prepared.queues, revision=change.revision, now_ms=now_ms
+        )
+        await self._follow_schedules(change.connection, environment, prepared.after)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg.types.json import Jsonb
-from pydantic import TypeAdapter
-
-from weir.control.database import Connection, Database, Row, execute
+from weir.control.changes import begin_change, mark_untold
+from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
+from weir.control.spec_plans import in_use
 from weir.control.sql import load_queries
-from weir.control.tenants import ensure_environment
+from weir.control.stored_queues import read_stored_queue, stored_queue
+from weir.errors import Conflict
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
 SQL = load_queries("weir.control", "queue_definitions.sql")
-_SPEC = TypeAdapter(QueueSpec)
+_PAGE = 100
+_PAGE_S = 20.0
+"""How long the caller may work on a page of definitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +44,23 @@ class QueueDefinitions:
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
         """Create or change a definition, and create its environment if needed."""
+        now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
-            await define_queue(connection, queue, spec, now_ms=self._clock.now_ms())
+            revision = await begin_change(connection, queue.scope, now_ms=now_ms)
+            await define_queues(connection, queue.scope, [spec], revision=revision, now_ms=now_ms)
 
-    async def pause(self, queue: QueueRef, *, paused: bool) -> None:
-        """Store whether the queue is paused, for a restore; does nothing for a queue that is not defined."""
-        await self._database.execute(SQL["pause_queue"], paused=paused, **queue_names(queue))
+    async def pause(self, queue: QueueRef, *, paused: bool) -> bool:
+        """Store whether the queue is paused; returns whether it is defined."""
+        async with self._database.transaction() as connection:
+            if not await execute(connection, SQL["pause_queue"], paused=paused, **queue_names(queue)):
+                return False
+            await mark_untold(connection, queue.scope, [queue.queue], pausing=True)
+            return True
 
     async def forget(self, queue: QueueRef) -> None:
-        await self._database.execute(SQL["forget_queue"], **queue_names(queue))
+        async with self._database.transaction() as connection:
+            await begin_change(connection, queue.scope, now_ms=self._clock.now_ms())
+            await forget_queues(connection, queue.scope, [queue.queue])
 
     async def find(self, queue: QueueRef) -> QueueDefinition | None:
         row = await self._database.fetch_one(SQL["find_queue"], **queue_names(queue))
@@ -58,26 +70,78 @@ class QueueDefinitions:
         """Whether the queue is defined."""
         return await self.find(queue) is not None
 
-    async def dying_into(self, queue: QueueRef) -> list[str]:
-        """The queues whose dead letters belong to this one, by name."""
-        rows = await self._database.fetch(SQL["dying_into"], **queue_names(queue))
-        return [row["queue"] for row in rows]
-
     async def of(self, environment: EnvironmentRef) -> list[QueueDefinition]:
         """Every definition of an environment, by name."""
         rows = await self._database.fetch(SQL["list_queues"], **scope_names(environment))
         return await asyncio.to_thread(_read_all, rows)
 
-    async def everything(self) -> list[QueueDefinition]:
-        """Every definition of every tenant: for start-up, not for a request."""
-        return await asyncio.to_thread(_read_all, await self._database.fetch(SQL["all_queues"]))
+    async def everything(self) -> AsyncIterator[QueueDefinition]:
+        """Every definition of every tenant, for start-up. The rows of a page are locked until the next one.
+
+        So nobody changes a queue while the caller tells the broker what it was.
+        """
+        last = dict.fromkeys(("organization", "project", "environment", "queue"), "")
+        while True:
+            async with self._database.transaction(idle_s=_PAGE_S) as connection:
+                rows = await fetch(connection, SQL["some_queues"], limit=_PAGE, **last)
+                for row in rows:
+                    yield _definition(row)
+            if len(rows) < _PAGE:
+                return
+            last = {name: rows[-1][name] for name in last}
+
+    async def check_unused(self, queue: QueueRef) -> None:
+        """Conflict if something needs a queue."""
+        async with self._database.connection() as connection:
+            users = json.loads(await users_of(connection, queue.scope, queue=queue.queue))
+        if users:
+            raise Conflict(in_use(queue.queue, users[0]))
 
 
-async def define_queue(connection: Connection, queue: QueueRef, spec: QueueSpec, *, now_ms: int) -> None:
-    """Create or change a definition inside the caller's transaction."""
-    await ensure_environment(connection, queue.scope, now_ms=now_ms)
-    document = Jsonb(_SPEC.dump_python(spec, mode="json"))
-    await execute(connection, SQL["define_queue"], spec=document, now_ms=now_ms, **queue_names(queue))
+async def users_of(connection: Connection, environment: EnvironmentRef, *, queue: str | None = None) -> str:
+    """Who uses a queue of an environment, or each of its queues: the JSON that `spec_plans` reads."""
+    row = await fetch_one(connection, SQL["queue_users"], queue=queue, **scope_names(environment))
+    return "[]" if row is None else str(row["users"])
+
+
+async def define_queues(
+    connection: Connection,
+    environment: EnvironmentRef,
+    specs: Iterable[QueueSpec],
+    *,
+    revision: int,
+    now_ms: int,
+) -> None:
+    """Create or change definitions inside the caller's change."""
+    documents = {spec.name: stored_queue(spec) for spec in specs}
+    await define_stored(connection, environment, documents, revision=revision, now_ms=now_ms)
+
+
+async def define_stored(
+    connection: Connection,
+    environment: EnvironmentRef,
+    documents: Mapping[str, str],
+    *,
+    revision: int,
+    now_ms: int,
+) -> None:
+    """Create or change definitions that are written as JSON already."""
+    members = ", ".join(f"{json.dumps(name)}: {document}" for name, document in documents.items())
+    await execute(
+        connection,
+        SQL["define_queues"],
+        specs=f"{{{members}}}",
+        revision=revision,
+        now_ms=now_ms,
+        **scope_names(environment),
+    )
+    await mark_untold(connection, environment, documents)
+
+
+async def forget_queues(connection: Connection, environment: EnvironmentRef, queues: Sequence[str]) -> None:
+    """Remove definitions inside the caller's change."""
+    await execute(connection, SQL["forget_queues"], queues=list(queues), **scope_names(environment))
+    await mark_untold(connection, environment, queues)
 
 
 def queue_names(queue: QueueRef) -> dict[str, Any]:
@@ -93,23 +157,7 @@ def _read_all(rows: list[Row]) -> list[QueueDefinition]:
 def _definition(row: Row) -> QueueDefinition:
     return QueueDefinition(
         queue=scope_of(row).queue(row["queue"]),
-        spec=_SPEC.validate_python(_renamed(row["spec"])),
+        spec=read_stored_queue(row["spec"]),
         paused=row["paused"],
         defined_at_ms=row["defined_at_ms"],
     )
-
-
-def _renamed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A stored spec with today's names.
-
-    In older releases `priority` was `default_priority`, and a delivery's `secrets` were `secret_env` and
-    `previous_secret_envs`.
-    """
-    if "default_priority" in spec:
-        kept = {name: value for name, value in spec.items() if name != "default_priority"}
-        spec = {"priority": spec["default_priority"], **kept}
-    action = spec.get("action") or {}
-    if action.get("secret_env"):
-        secrets = [action["secret_env"], *action.get("previous_secret_envs", ())]
-        spec = {**spec, "action": {"secrets": secrets, **action}}
-    return spec

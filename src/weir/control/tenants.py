@@ -39,9 +39,7 @@ class Tenants:
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
         """Store how many messages of the environment may be leased at once."""
         touched = await self._database.execute(
-            SQL["limit_environment"],
-            **scope_names(environment),
-            concurrency=concurrency,
+            SQL["limit_environment"], concurrency=concurrency, by_spec=False, **scope_names(environment)
         )
         if not touched:
             raise NotFound(f"there is no environment `{environment.environment}`; create it first")

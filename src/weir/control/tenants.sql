@@ -20,7 +20,7 @@ ON CONFLICT DO NOTHING
 
 -- name: limit_environment
 -- Set how many messages of an environment may be leased at once.
-UPDATE weir.environments SET concurrency = %(concurrency)s
+UPDATE weir.environments SET concurrency = %(concurrency)s, limited_by_spec = %(by_spec)s
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
 -- name: list_environments

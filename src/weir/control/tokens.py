@@ -143,9 +143,10 @@ class Tokens:
 
     async def rotate(self, token_id: str, *, by: Principal, grace_ms: int = 0) -> tuple[str, Token]:
         """Replace a token by a new one of the same scope and role; the old one ends after `grace_ms`."""
-        now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
-            row = await fetch_one(connection, SQL["find_token"], id=token_id)
+            row = await fetch_one(connection, SQL["lock_token"], id=token_id)
+            # Now, not before the wait for the lock: another rotation may have ended the token meanwhile.
+            now_ms = self._clock.now_ms()
             old = None if row is None else _token(row)
             if old is None or not _inside(by, old):
                 raise NotFound(f"there is no token `{token_id}` in the scope of this token")

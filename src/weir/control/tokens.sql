@@ -11,6 +11,12 @@ SELECT id, organization, project, environment, role, name, secret_sha256, create
        expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
 FROM weir.tokens WHERE id = %(id)s
 
+-- name: lock_token
+-- One token by its id, locked until the transaction ends.
+SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
+FROM weir.tokens WHERE id = %(id)s FOR UPDATE
+
 -- name: list_tokens
 -- Every token whose scope lies inside another scope, newest first.
 SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,

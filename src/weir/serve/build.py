@@ -222,6 +222,7 @@ async def open_process(
             direct_users=direct_users,
             tenants=tenants,
             definitions=definitions,
+            changes=hooks.specs.changes,
             audit=AuditLog(database),
             annotations=Annotations(database, clock=clock),
             warehouse=warehouse,

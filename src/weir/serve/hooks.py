@@ -59,7 +59,10 @@ class Hooks:
     apps: AppRegister
 
     def loops(self) -> tuple[Loop, ...]:
-        return (Loop(name="spec-registry", run=self.registry.run),)
+        return (
+            Loop(name="spec-registry", run=self.registry.run),
+            Loop(name="queue-changes", run=self.specs.changes.run),
+        )
 
     async def refresh_registry(self, event: SystemEvent) -> None:
         """Read the specs again, because specs or queues changed, perhaps in another process."""

@@ -16,10 +16,11 @@ async def restore(broker: Broker, *, definitions: QueueDefinitions, tenants: Ten
     for environment in await tenants.everything():
         if environment.concurrency is not None:
             await broker.limit(environment.ref, environment.concurrency)
-    found = await definitions.everything()
-    for definition in found:
+    count = 0
+    async for definition in definitions.everything():
         await broker.define(definition.queue, definition.spec)
         if definition.paused:
             await broker.pause(definition.queue)
-    log.info("queues restored", queues=len(found))
-    return len(found)
+        count += 1
+    log.info("queues restored", queues=count)
+    return count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weir.model.limits import MAX_PRIORITY, MIN_LOG_MS
+from weir.model.limits import MAX_DELAY_MS, MAX_LEASE_MS, MAX_PRIORITY, MIN_LOG_MS
 from weir.spec.build_actions import read_action
 from weir.spec.build_schedules import read_schedule
 from weir.spec.build_webhooks import read_alert, read_channel, read_webhook
@@ -107,10 +107,10 @@ def _delivery(parent: SpecSection) -> DeliveryPolicy:
     if section is None:
         return default
     attempts = section.whole("max_attempts", at_least=1, at_most=1_000)
-    initial = section.duration_ms("initial_backoff", at_least_ms=0)
-    longest = section.duration_ms("max_backoff", at_least_ms=0)
+    initial = section.duration_ms("initial_backoff", at_least_ms=0, at_most_ms=MAX_DELAY_MS)
+    longest = section.duration_ms("max_backoff", at_least_ms=0, at_most_ms=MAX_DELAY_MS)
     jitter = section.ratio("jitter")
-    lease = section.duration_ms("lease", at_least_ms=100)
+    lease = section.duration_ms("lease", at_least_ms=100, at_most_ms=MAX_LEASE_MS)
     spec = DeliveryPolicy(
         max_attempts=default.max_attempts if attempts is None else attempts,
         initial_backoff_ms=default.initial_backoff_ms if initial is None else initial,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weir.spec.build_actions import read_map_to
 from weir.spec.ir import (
     MAX_WEBHOOK_BODY_BYTES,
+    SCHEME_OPTIONS,
     AlertSpec,
     ChannelSpec,
     ConsumerSpec,
@@ -56,19 +57,24 @@ def _verification(parent: SpecSection) -> Verification | None:
 
 def _scheme(section: SpecSection, scheme: SignatureScheme) -> Verification:
     default = Verification(scheme=scheme, secrets=())
-    tolerance = section.duration_ms("tolerance", at_least_ms=1_000)
-    spec = Verification(
+    secrets, options = section.secret_names(), SCHEME_OPTIONS[scheme]
+    header = section.text("header") if "header" in options else None
+    algorithm = section.choice("algorithm", ("sha256", "sha512", "sha1")) if "algorithm" in options else None
+    prefix = section.text("prefix") if "prefix" in options else None
+    encoding = section.choice("encoding", ("hex", "base64")) if "encoding" in options else None
+    stamp = section.text("timestamp_header") if "timestamp_header" in options else None
+    tolerance = section.duration_ms("tolerance", at_least_ms=1_000) if "tolerance" in options else None
+    section.finish()
+    return Verification(
         scheme=scheme,
-        secrets=section.secret_names(),
-        header=section.text("header"),
-        prefix=section.text("prefix") or default.prefix,
-        algorithm=section.choice("algorithm", ("sha256", "sha512", "sha1")) or default.algorithm,
-        encoding=section.choice("encoding", ("hex", "base64")) or default.encoding,
-        timestamp_header=section.text("timestamp_header"),
+        secrets=secrets,
+        header=header,
+        prefix=prefix or default.prefix,
+        algorithm=algorithm or default.algorithm,
+        encoding=encoding or default.encoding,
+        timestamp_header=stamp,
         tolerance_s=default.tolerance_s if tolerance is None else tolerance // 1_000,
     )
-    section.finish()
-    return spec
 
 
 def read_channel(entry: SyntaxEntry, notes: Notes) -> ChannelSpec:

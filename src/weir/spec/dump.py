@@ -7,6 +7,7 @@ from typing import Any
 
 from weir.spec.history import history_text
 from weir.spec.ir import (
+    SCHEME_OPTIONS,
     Action,
     AlertSpec,
     AppSpec,
@@ -105,16 +106,20 @@ def _webhook(webhook: WebhookSpec) -> dict[str, Any]:
 
 
 def _verification(verification: Verification) -> dict[str, Any]:
+    options = {
+        "header": verification.header,
+        "prefix": verification.prefix or None,
+        "algorithm": verification.algorithm,
+        "encoding": verification.encoding,
+        "timestamp_header": verification.timestamp_header,
+        "tolerance_seconds": verification.tolerance_s,
+    }
+    read = SCHEME_OPTIONS[verification.scheme]
     return _without_empty(
         {
             "scheme": verification.scheme.value,
             "secret": list(verification.secrets),
-            "header": verification.header,
-            "prefix": verification.prefix or None,
-            "algorithm": verification.algorithm,
-            "encoding": verification.encoding,
-            "timestamp_header": verification.timestamp_header,
-            "tolerance_seconds": verification.tolerance_s,
+            **{name: value for name, value in options.items() if name.removesuffix("_seconds") in read},
         }
     )
 

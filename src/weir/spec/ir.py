@@ -150,6 +150,20 @@ class SignatureScheme(StrEnum):
     GENERIC = "generic"
 
 
+SCHEME_OPTIONS: Mapping[SignatureScheme, frozenset[str]] = {
+    SignatureScheme.HMAC: frozenset({"header", "algorithm"}),
+    SignatureScheme.STANDARD: frozenset({"tolerance"}),
+    SignatureScheme.GITHUB: frozenset(),
+    SignatureScheme.STRIPE: frozenset({"tolerance"}),
+    SignatureScheme.SLACK: frozenset({"tolerance"}),
+    SignatureScheme.PAGERDUTY: frozenset(),
+    SignatureScheme.GENERIC: frozenset(
+        {"header", "algorithm", "prefix", "encoding", "timestamp_header", "tolerance"}
+    ),
+}
+"""The options that each scheme reads beside its secret. A spec that gives another one is refused."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     scheme: SignatureScheme

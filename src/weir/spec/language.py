@@ -47,17 +47,16 @@ def read_spec(text: str, *, file: str = "<spec>") -> AppSpec:
 
 
 def spec_of(data: Mapping[str, Any], *, file: str = "<stored>") -> AppSpec:
-    """The checked app of stored data, which may have more parts than a new spec."""
-    return checked(document_of(data, file=file), bounded=False)
+    """The app of stored data. It was checked when it was stored, and a later release may refuse more."""
+    return build(document_of(data, file=file).app, Notes(lenient=True))
 
 
-def checked(document: Document, *, bounded: bool = True) -> AppSpec:
+def checked(document: Document) -> AppSpec:
     """The checked app of a syntax tree."""
     notes = Notes()
     app = AppSpec(name="")
     with suppress(EnoughMistakes):
-        if bounded:
-            check_bounds(document, notes)
+        check_bounds(document, notes)
         # What could not be read would only cause further mistakes, such as references to a missing queue.
         if not notes.problems:
             app = build(document.app, notes)

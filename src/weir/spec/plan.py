@@ -56,6 +56,8 @@ class Plan:
     changes: tuple[PlannedChange, ...] = ()
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    revision: int = 0
+    """The revision of the environment that it was made at; 0 if it was made without one."""
 
     @property
     def allowed(self) -> bool:

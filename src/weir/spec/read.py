@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from weir.errors import InvalidInput
 from weir.model.durations import written_ms
-from weir.model.limits import MAX_SPAN_MS
+from weir.model.limits import MAX_COUNT, MAX_SPAN_MS
 from weir.model.names import check_name
 from weir.model.wording import duration
 from weir.spec.spec_problems import (
@@ -20,7 +20,7 @@ from weir.spec.spec_problems import (
 from weir.spec.syntax import Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 Path = tuple[str, ...]
-MAX_NUMBER = 2**31 - 1
+MAX_NUMBER = MAX_COUNT
 _TEXTS = (
     ValueKind.STRING,
     ValueKind.WORD,
@@ -38,12 +38,16 @@ class EnoughMistakes(Exception):
 class Notes:
     """The mistakes so far, and the source position of each part of the result."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lenient: bool = False) -> None:
+        """`lenient`: note nothing."""
+        self._lenient = lenient
         self.problems: list[SpecProblem] = []
         self.spans: dict[Path, SourceSpan] = {}
 
     def add(self, message: str, span: SourceSpan, *, near: Near | None = None) -> None:
         """Note a mistake. `near` is a wrong word with the known words, for a hint."""
+        if self._lenient:
+            return
         hint = nearest(*near) if near and len(self.problems) < MAX_HINTED else ""
         self.problems.append(SpecProblem(message=message, span=span, hint=hint))
         if len(self.problems) == MAX_PROBLEMS:
@@ -122,7 +126,7 @@ class SpecSection:
             return None
         return float(value.value)
 
-    def duration_ms(self, key: str, *, at_least_ms: int = 1) -> int | None:
+    def duration_ms(self, key: str, *, at_least_ms: int = 1, at_most_ms: int = MAX_SPAN_MS) -> int | None:
         """A duration, written as `key: 24h`, `key_seconds: 86400` or `key_ms: 86400000`."""
         found = (
             (self._written_duration(key), 1),
@@ -137,9 +141,10 @@ class SpecSection:
         value, factor = given[0]
         result = round(float(value.value) * factor)
         self.notes.spans[(*self.path, key)] = value.span
-        if not at_least_ms <= result <= MAX_SPAN_MS:
+        if not at_least_ms <= result <= at_most_ms:
             self.notes.add(
-                f"`{key}` is {value.text}; expected at least {duration(at_least_ms)} and at most ten years",
+                f"`{key}` is {value.text}; expected at least {duration(at_least_ms)} and at most "
+                f"{'ten years' if at_most_ms == MAX_SPAN_MS else duration(at_most_ms)}",
                 value.span,
             )
             return None

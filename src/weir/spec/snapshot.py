@@ -58,41 +58,46 @@ class SpecReader(Protocol):
     def snapshot(self) -> SpecSnapshot: ...
 
 
-def snapshot_of(
-    apps: Mapping[EnvironmentRef, AppSpec],
-    *,
-    owners: Mapping[str, EnvironmentRef] | None = None,
-    queues: Iterable[tuple[QueueRef, QueueSpec]] | None = None,
-) -> SpecSnapshot:
-    """The snapshot of these apps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentNews:
+    """What an environment has now, and its queues that changed."""
 
-    `owners` says which environment has each short address; without it, the first environment with such a
-    webhook has it. `queues` are the stored definitions; without them the apps' own queues are taken.
-    """
-    hooks_by_environment = {
-        (environment, webhook.name): Hook(environment=environment, webhook=webhook)
-        for environment, app in apps.items()
-        for webhook in app.webhooks
+    environment: EnvironmentRef
+    app: AppSpec
+    """The webhooks and channels of its spec."""
+    hooks: frozenset[str]
+    """The short addresses that it owns."""
+    names: frozenset[str]
+    """All its queues."""
+    queues: Mapping[str, QueueSpec]
+    """The queues that changed."""
+
+
+def with_news(snapshot: SpecSnapshot, news: Iterable[EnvironmentNews]) -> SpecSnapshot:
+    """The snapshot that follows."""
+    found = {one.environment: one for one in news}
+    by_environment = {
+        key: hook for key, hook in snapshot.hooks_by_environment.items() if key[0] not in found
+    } | {
+        (one.environment, webhook.name): Hook(environment=one.environment, webhook=webhook)
+        for one in found.values()
+        for webhook in one.app.webhooks
     }
-    if owners is None:
-        owners = {}
-        for environment, name in hooks_by_environment:
-            owners.setdefault(name, environment)
     return SpecSnapshot(
-        hooks={
-            name: hooks_by_environment[environment, name]
-            for name, environment in owners.items()
-            if (environment, name) in hooks_by_environment
+        hooks={name: hook for name, hook in snapshot.hooks.items() if hook.environment not in found}
+        | {
+            name: by_environment[one.environment, name]
+            for one in found.values()
+            for name in one.hooks
+            if (one.environment, name) in by_environment
         },
-        hooks_by_environment=hooks_by_environment,
-        queues=dict(queues) if queues is not None else _queues(apps),
-        channels={
-            (environment, channel.id): channel
-            for environment, app in apps.items()
-            for channel in app.channels
-        },
+        hooks_by_environment=by_environment,
+        queues={
+            queue: spec
+            for queue, spec in snapshot.queues.items()
+            if queue.scope not in found or queue.queue in found[queue.scope].names
+        }
+        | {one.environment.queue(name): spec for one in found.values() for name, spec in one.queues.items()},
+        channels={key: channel for key, channel in snapshot.channels.items() if key[0] not in found}
+        | {(one.environment, channel.id): channel for one in found.values() for channel in one.app.channels},
     )
-
-
-def _queues(apps: Mapping[EnvironmentRef, AppSpec]) -> dict[QueueRef, QueueSpec]:
-    return {environment.queue(queue.name): queue for environment, app in apps.items() for queue in app.queues}

@@ -18,9 +18,11 @@ from weir.api.schemas.queues import (
     RetentionBody,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
+from weir.broker.checks import check_spec
+from weir.control.changes import Risks
 from weir.control.queue_definitions import QueueDefinition
 from weir.control.system_events import SystemEventKind
-from weir.errors import Conflict
+from weir.errors import Unavailable
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 from weir.spec.dead_letters import check_dead_letter_queue
@@ -54,15 +56,21 @@ async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
 async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
     """Create a queue, or change what it promises from now on. Its action, if it has one, stays."""
     definitions = present(services.definitions, "PostgreSQL")
+    changes = present(services.changes, "PostgreSQL")
     ref = access.environment.queue(queue)
-    spec = _spec(ref, body, known=await definitions.find(ref))
-    if spec.delivery.dead_letter_queue is not None:
-        others = await definitions.of(ref.scope)
-        check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
-    async with all_or_nothing(services):
+    known = await definitions.find(ref)
+    check_spec(_spec(ref, body, known=known))
+    reordered = known is not None and known.spec.ordering is not body.ordering
+    risks = Risks(reordered=(_spec(ref, body, known=known),) if reordered else ())
+    async with changes.change(ref.scope, risks=risks):
+        # Read again under the lock of the environment: another change may have come first.
+        spec = _spec(ref, body, known=await definitions.find(ref))
+        if spec.delivery.dead_letter_queue is not None:
+            others = await definitions.of(ref.scope)
+            check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
         await definitions.define(ref, spec)
         await audit(services, access, "queue.define", queue, **body.model_dump(mode="json"))
-        await services.broker.define(ref, spec)
+    await _tell(services, ref)
     await announce(services, SystemEventKind.QUEUE_DEFINED, ref.scope, queue=ref.queue)
     return await show_queue(queue, access, services)
 
@@ -71,15 +79,13 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
 async def forget_queue(queue: str, access: Admin, services: App) -> None:
     """Remove an empty queue."""
     ref = access.environment.queue(queue)
+    changes = present(services.changes, "PostgreSQL")
     definitions = present(services.definitions, "PostgreSQL")
-    if named_by := await definitions.dying_into(ref):
-        raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; name another one there first")
-    if services.schedules is not None and (pushing := await services.schedules.pushing_into(ref)):
-        raise Conflict(f"the schedule `{pushing[0]}` pushes into `{queue}`; change or delete it first")
-    async with all_or_nothing(services):
+    async with changes.change(ref.scope, risks=Risks(removed=(queue,))):
+        await definitions.check_unused(ref)
         await definitions.forget(ref)
         await audit(services, access, "queue.forget", queue)
-        await services.broker.forget(ref)
+    await _tell(services, ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
 
@@ -98,10 +104,23 @@ async def resume_queue(queue: str, access: Writer, services: App) -> Confirmatio
 async def _set_paused(services: Services, access: Access, queue: str, *, paused: bool) -> Confirmation:
     ref = access.environment.queue(queue)
     async with all_or_nothing(services):
-        await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
+        defined = await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
         await audit(services, access, "queue.pause" if paused else "queue.resume", queue)
-        await (services.broker.pause(ref) if paused else services.broker.resume(ref))
+        if not defined:
+            # Only the broker may know it, which answers 404 if it does not.
+            await (services.broker.pause(ref) if paused else services.broker.resume(ref))
+    if defined:
+        await _tell(services, ref)
     return Confirmation(status="paused" if paused else "running", paused=paused)
+
+
+async def _tell(services: Services, ref: QueueRef) -> None:
+    """Tell the broker what is stored now; Unavailable if it is told later."""
+    if not await present(services.changes, "PostgreSQL").tell(ref.scope):
+        raise Unavailable(
+            f"`{ref.queue}` is stored, and Redis does not answer; it is told as soon as it does",
+            retry_after_s=1,
+        )
 
 
 def queue_view(state: QueueState) -> QueueView:

@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query
 from weir.api.auditing import audit
 from weir.api.auth import Admin, App, Caller
 from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
-from weir.api.services import all_or_nothing, present
+from weir.api.services import present
+from weir.control.changes import THE_LIMIT, mark_untold
 from weir.control.principals import Role
 from weir.control.tenants import Environment
+from weir.errors import Unavailable
 from weir.model.limits import MAX_NAME_BYTES
 
 router = APIRouter(prefix="/api/v1", tags=["tenants"])
@@ -32,11 +34,16 @@ async def define_environment(
 ) -> EnvironmentView:
     """Create an environment, or set how many of its messages may be leased at once."""
     tenants = present(services.tenants, "PostgreSQL")
-    async with all_or_nothing(services):
-        await tenants.ensure(access.environment)
+    changes = present(services.changes, "PostgreSQL")
+    async with changes.change(access.environment) as change:
         await tenants.limit(access.environment, body.concurrency)
+        await mark_untold(change.connection, access.environment, [THE_LIMIT])
         await audit(services, access, "environment.define", environment, **body.model_dump())
-        await services.broker.limit(access.environment, body.concurrency)
+    if not await changes.tell(access.environment):
+        raise Unavailable(
+            f"`{environment}` is stored, and Redis does not answer; it is told as soon as it does",
+            retry_after_s=1,
+        )
     found = await tenants.visible_to(access.principal)
     return next(_view(one) for one in found if one.ref == access.environment)
 

@@ -249,7 +249,8 @@ export type DriftingQueue = { organization: string; project: string; environment
 
 export type PipelineAudit = { latest: Audit | null; drifting: DriftingQueue[]; items: Audit[]; next_before: number | null };
 
-export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number; source: string };
+export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number };
+export type SpecText = SpecRevision & { source: string };
 
 /** A webhook, and which of its secrets its environment lacks. */
 export type Webhook = {
@@ -266,6 +267,8 @@ export type SpecPlan = {
   changes: { effect: string; kind: string; name: string; path: string[]; before: unknown; after: unknown }[];
   refusals: string[];
   warnings: string[];
+  /** The revision of the environment; an apply with it does what the plan shows, or nothing. */
+  revision: number;
 };
 
 /** The outcome of a tick, or of several ticks that were skipped together. */

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
-import type { Me, SpecPlan, SpecRevision, Webhook } from "../api/types";
+import type { Me, SpecPlan, SpecRevision, SpecText, Webhook } from "../api/types";
 import { diffLines } from "../lib/diff";
 import { mayAdminister } from "../lib/rights";
 import { usePoll } from "../state/poll";
@@ -14,16 +14,23 @@ export function Specs({ me }: { me: Me }) {
   const history = usePoll(() => get<{ items: SpecRevision[] }>("/api/v1/spec/history"), [], 10_000);
   const revisions = history.data?.items ?? [];
   const chosen = Number(route.value.query.get("revision")) || revisions[0]?.revision;
-  const shown = revisions.find((one) => one.revision === chosen);
+  const shown = useText(chosen);
+  const current = useText(revisions[0]?.revision);
   return (
     <Page title="Specs">
       <Failed error={history.error} />
       {history.data && <Revisions revisions={revisions} chosen={chosen} />}
       {revisions.length > 0 && <Webhooks />}
       {shown && <Source revision={shown} before={revisions.find((one) => one.revision < shown.revision)} />}
-      {mayAdminister(me) && <Editor current={revisions[0]} onApplied={history.refresh} />}
+      {mayAdminister(me) && history.data && <Editor current={current} onApplied={history.refresh} />}
     </Page>
   );
+}
+
+/** A revision with its text; undefined until it is there. The text of a revision never changes. */
+function useText(revision: number | undefined): SpecText | undefined {
+  const found = usePoll(() => (revision ? get<SpecText>(`/api/v1/spec/history/${revision}`) : Promise.resolve(null)), [revision], 600_000);
+  return found.data?.revision === revision ? (found.data ?? undefined) : undefined;
 }
 
 function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: number | undefined }) {
@@ -88,8 +95,9 @@ function Secret({ webhook }: { webhook: Webhook }) {
   );
 }
 
-function Source({ revision, before }: { revision: SpecRevision; before: SpecRevision | undefined }) {
+function Source({ revision, before: earlier }: { revision: SpecText; before: SpecRevision | undefined }) {
   const [differ, setDiffer] = useState(false);
+  const before = useText(earlier?.revision);
   const lines = diffLines(differ && before ? before.source : revision.source, revision.source);
   return (
     <section class="panel" aria-label="Source">
@@ -114,14 +122,14 @@ function Source({ revision, before }: { revision: SpecRevision; before: SpecRevi
   );
 }
 
-function Editor({ current, onApplied }: { current: SpecRevision | undefined; onApplied: () => void }) {
+function Editor({ current, onApplied }: { current: SpecText | undefined; onApplied: () => void }) {
   const [source, setSource] = useState("");
   const [plan, setPlan] = useState<SpecPlan | null>(null);
   const text = source || current?.source || "";
   const body = { source: text, file: current?.file ?? "spec.weir" };
   const makePlan = () => act("Planned; nothing was changed", async () => setPlan(await send<SpecPlan>("POST", "/api/v1/spec/plan", body)));
   const apply = async () => {
-    if (!(await act("Applied", () => send("PUT", "/api/v1/spec", body)))) return;
+    if (!(await act("Applied", () => send("PUT", "/api/v1/spec", { ...body, revision: plan?.revision })))) return;
     setPlan(null);
     onApplied();
   };
