@@ -16,8 +16,10 @@ from support.direct_broker import DirectBroker
 from support.servers import RunningServer, redis_server, start_server
 from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import RedisConnection
+from weir.broker.runner import RedisConnection, connect
+from weir.broker.scripts import VERBS
 from weir.errors import BrokerUnavailable, Unavailable
+from weir.model.ids import NamedCall
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -216,6 +218,45 @@ async def test_a_server_that_lost_its_data_is_noticed(broker: RedisBroker) -> No
     assert await broker.begin_epoch("second") == "first"
     await broker._runner.client.execute_command("FLUSHALL")
     assert await broker.epoch() is None
+
+
+async def test_nothing_is_done_on_a_server_that_lost_its_data(
+    broker: RedisBroker, queue: QueueRef, server: RunningServer
+) -> None:
+    shard, client = shard_of(queue.scope, shards=4), connect(RedisConnection(url=server.url))
+    await broker.hold_epoch("first")
+    await broker.enqueue(queue, [NewMessage(payload=b"x")])
+    (got,) = await broker.dequeue(queue, consumer="c")
+    await client.execute_command("FLUSHALL")
+    calls = [
+        lambda: broker.define(queue, SPEC),
+        lambda: broker.enqueue(queue, [NewMessage(payload=b"x")]),
+        lambda: broker.enqueue(queue, [NewMessage(payload=b"x")], entry=NamedCall(slot="s", id="1")),
+        lambda: broker.dequeue(queue, consumer="c"),
+        lambda: broker.ack([got.lease]),
+        lambda: broker.states(queue.scope),
+        lambda: broker.sweep(shard),
+        lambda: broker.now_ms(shard),
+        lambda: broker.allow_direct(shard, until_ms=1),
+    ]
+    for call in calls:
+        with pytest.raises(BrokerUnavailable, match="lost its data") as refused:
+            await call()
+        assert refused.value.extra == {"refused": True}
+    assert await client.execute_command("DBSIZE") == 0
+    # A process that starts now is let in by `Epochs` alone.
+    await broker.hold_epoch("first")
+    await broker.define(queue, SPEC)
+    assert await broker.dequeue(queue, consumer="c") == []
+    await client.aclose()
+
+
+async def test_every_script_looks_for_the_epoch_first(broker: RedisBroker) -> None:
+    await broker.hold_epoch("first")
+    await broker._runner.client.execute_command("FLUSHALL")
+    for verb in VERBS:
+        with pytest.raises(BrokerUnavailable, match="lost its data"):
+            await broker._runner.run(verb, 0)
 
 
 async def test_a_stopped_server_is_unavailable_within_a_second_and_comes_back(

@@ -40,6 +40,9 @@ class LivingBroker:
         self.name = self.name or epoch
         return self.name
 
+    async def hold_epoch(self, epoch: str) -> None:
+        self.held = epoch
+
 
 async def test_a_loop_that_fails_is_started_again_and_counted() -> None:
     runs, third = 0, asyncio.Event()

@@ -148,6 +148,16 @@ def queue_in_use(queue: str, messages: int) -> Conflict:
     return Conflict(f"the queue `{queue}` still holds {amount(messages, 'message')}; drain it first")
 
 
+def data_lost() -> BrokerUnavailable:
+    """The refusal of every call on a Redis that has not the data that it had: nothing is done there."""
+    return BrokerUnavailable(
+        "this Redis lost its data, or is another one; bring the right one back, or accept the loss with "
+        "`weir serve --new-epoch`",
+        retry_after_s=5,
+        refused=True,
+    )
+
+
 def call_given_up() -> BrokerUnavailable:
     """The refusal of a call without a name, which arrives behind a later call of its reply slot."""
     text = "the call was given up by its caller; it changes nothing"

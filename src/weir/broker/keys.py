@@ -1,6 +1,7 @@
 """The one place where Redis keys are spelled, for Python and for the scripts alike.
 
     weir:epoch                           string  the epoch of the data in this Redis; gone after FLUSHALL
+    weir:{shard-3}:epoch:EPOCH           string  the same, as scripts see it
     weir:{shard-3}:active                zset    environments that may be served -> their turn
     weir:{shard-3}:turn                  string  the last turn that was given
     weir:{shard-3}:timers                zset    queues -> when time alone next changes them, or earlier
@@ -115,6 +116,11 @@ def shard_key(shard: int, part: str) -> bytes:
     if part not in SHARD_PARTS:
         raise KeyError(part)
     return prefix(shard) + part.encode()
+
+
+def epoch_key(shard: int, epoch: str) -> bytes:
+    """Exists as long as the shard has the data of this epoch."""
+    return prefix(shard) + b"epoch:" + epoch.encode()
 
 
 @lru_cache(maxsize=65_536)

@@ -454,6 +454,20 @@ class RedisBroker(RedisMessages):
             await self._runner.client.execute_command("SETNX", keys.EPOCH, epoch.encode())
         return await self.epoch() or epoch
 
+    async def hold_epoch(self, epoch: str) -> None:
+        """Let every shard know the epoch of its data. A shard that loses it is not used any more."""
+        with translated():
+            for shard in range(self._shards):
+                await self._runner.client.execute_command("SETNX", keys.epoch_key(shard, epoch), b"1")
+        self._runner.hold_epoch(epoch)
+
+    async def join_epoch(self, epoch: str, *, shard: int) -> None:
+        """Hold the epoch if the shard knows it; older programs did not tell the shards."""
+        with translated():
+            known = await self._runner.client.execute_command("GET", keys.epoch_key(shard, epoch))
+        if known is not None:
+            self._runner.hold_epoch(epoch)
+
     async def aclose(self) -> None:
         await self._wakeups.aclose()
         await self._runner.aclose()

@@ -29,6 +29,7 @@ class Word(StrEnum):
     OK = "ok"
     UNKNOWN = "unknown"
     STALE = "stale"
+    LOST = "lost"
     LATE = "late"
     OTHER = "other"
     ORDERING = "ordering"

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from hiredis import pack_command
 from redis.asyncio import Connection, Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError
 
 from weir import redis_client
-from weir.broker import keys, replies
+from weir.broker import checks, keys, replies
 from weir.broker.failures import RETRY_AFTER_S, is_passing, translate, translated
 from weir.broker.layout import VERSIONS
 from weir.broker.loop_redis import LoopRedis
@@ -36,6 +37,8 @@ from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 KEEP_REPLY_MS = 60_000
 """How long a reply slot keeps its reply. All tries of a call end within `patience_s`, 4 s by default."""
 _RETRY_DELAYS_S = (0.02, 0.2)
+_LOST = replies.Word.LOST.encode()
+log = structlog.get_logger(__name__)
 
 Client = Redis | RedisCluster
 ScriptClient = Client | LoopRedis
@@ -43,8 +46,8 @@ SlotArguments = tuple[bytes, int, int]
 """Key of a reply slot, number of the call in it (0: not recorded), and how long its reply is kept in ms."""
 
 
-_Head = tuple[bytes, bytes, bytes, bytes]
-"""The keys that calls of a shard declare beside their reply slot, and what every key of it starts with."""
+_Head = tuple[bytes, ...]
+"""What every key of a shard starts with, and the keys that its calls declare beside their reply slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +142,14 @@ class ScriptRunner:
         """Whether any call was sent twice: bytes of the first try may still be on their way."""
         self._heads: dict[int, _Head] = {}
         self._announced: set[int] = set()
+        self._epoch: str | None = None
+        self._lost: set[int] = set()
+        """Shards that were last found without the data of the epoch."""
+
+    def hold_epoch(self, epoch: str) -> None:
+        """From now on every call is refused by a server that has not the data of this epoch."""
+        self._epoch = epoch
+        self._heads.clear()
 
     async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that changes something; at most one of its tries takes effect."""
@@ -182,26 +193,39 @@ class ScriptRunner:
     ) -> list[Any]:
         if shard not in self._announced:
             await self._announce(shard)
-        return await self._try(script(verb), self._call(shard, slot, args))
+        return self._right(shard, await self._try(script(verb), self._call(shard, slot, args)))
+
+    def _right(self, shard: int, reply: list[Any]) -> list[Any]:
+        """The reply, unless the server lost the data that this process knows."""
+        if reply[0] == _LOST:
+            if shard not in self._lost:
+                log.error("Redis lost its data, or is another one; nothing is done there", shard=shard)
+            self._lost.add(shard)
+            self._announced.discard(shard)
+            raise checks.data_lost()
+        if self._lost and shard in self._lost:
+            self._lost.discard(shard)
+            log.warning("Redis has its data again", shard=shard)
+        return reply
 
     async def _announce(self, shard: int) -> None:
         """Tell a shard which layouts this program writes. Fails if a newer program wrote there."""
         versions = [part for name, version in VERSIONS.items() for part in (name.encode(), version)]
         call = self._call(shard, (keys.slot_key(shard, b"none"), 0, 0), versions)
-        replies.check(await self._try(script("announce"), call))
+        replies.check(self._right(shard, await self._try(script("announce"), call)))
         self._announced.add(shard)
 
     def _call(self, shard: int, slot: SlotArguments, args: Sequence[bytes | int]) -> tuple[Any, ...]:
         """The keys and arguments that `call.lua` describes."""
-        timers, stream, never, prefix = self._head(shard)
+        prefix, timers, stream, *others = self._head(shard)
         now = b"" if self._clock is None else self._clock.now_ms()
         name, number, keep_ms = slot
         return (
-            4,
+            3 + len(others),
             timers,
             stream,
             name,
-            never,
+            *others,
             prefix,
             now,
             self._metrics,
@@ -237,9 +261,10 @@ class ScriptRunner:
     def _head(self, shard: int) -> _Head:
         head = self._heads.get(shard)
         if head is None:
+            held = () if self._epoch is None else (keys.epoch_key(shard, self._epoch),)
             stream = stream_key(QUEUE.name, shard).encode()
             timers, never = keys.shard_key(shard, "timers"), keys.shard_key(shard, "never")
-            head = self._heads[shard] = (timers, stream, never, keys.prefix(shard))
+            head = self._heads[shard] = (keys.prefix(shard), timers, stream, never, *held)
         return head
 
     async def aclose(self) -> None:

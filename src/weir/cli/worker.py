@@ -34,6 +34,7 @@ from weir.cli.task_worker import (
 )
 from weir.cli.watching import watch_worker
 from weir.control.database import Database
+from weir.control.epochs import Epochs
 from weir.errors import InvalidInput, Misconfigured
 from weir.model.names import EnvironmentRef
 from weir.serve.collector import calm_collector
@@ -186,6 +187,7 @@ async def work(
         stores = await open_stores(
             stack, urls, database=database, shards=settings.shards, say=log.warning, activity=counts
         )
+        await Epochs(database, stores.broker).agree()
         broker = Observed(stores.broker, activity=counts, tracer=tracer)
         emitter = StreamEmitter(stores.redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")

@@ -84,6 +84,8 @@ class OpenedRedis:
             return
         try:
             await _check_epoch(self.broker, self.options)
+            if self.options.epoch is not None:
+                await self.broker.join_epoch(self.options.epoch, shard=self.shard)
             self.is_right = True
         except (BrokerUnavailable, Misconfigured):
             self.note_away()

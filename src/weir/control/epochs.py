@@ -21,6 +21,9 @@ class HasEpoch(Protocol):
     async def begin_epoch(self, epoch: str) -> str:
         """Set the epoch unless there is one; returns the epoch that holds then."""
 
+    async def hold_epoch(self, epoch: str) -> None:
+        """Refuse every call from now on once the data of this epoch is lost."""
+
 
 class Epochs:
     """Keeps the epoch in PostgreSQL and in Redis the same."""
@@ -30,17 +33,21 @@ class Epochs:
         self._broker = broker
         self._clock = clock or SystemClock()
 
-    async def check(self) -> None:
-        """Raise unless Redis has the epoch that PostgreSQL knows."""
+    async def check(self) -> str:
+        """Return the epoch that PostgreSQL knows; raise unless Redis has it."""
         expected, found = await self._read_expected(), await self._broker.epoch()
-        if found != expected:
+        if found is None or found != expected:
             raise BrokerUnavailable(
                 f"this Redis {'is empty' if found is None else 'belongs to another installation'}; "
                 "bring the right one back, or accept the loss with `weir serve --new-epoch`"
             )
+        return found
 
     async def agree(self, *, accept_loss: bool = False) -> None:
-        """At start-up: begin the first epoch. With `accept_loss`, take over the epoch of any other Redis."""
+        """At start-up: begin the first epoch, or check that it is the right one, and hold on to it.
+
+        With `accept_loss`, take over the epoch of any other Redis.
+        """
         # Redis first: a crash in between leaves PostgreSQL without an epoch, and the next start takes Redis'.
         if await self._read_expected() is None:
             epoch = await self._broker.begin_epoch(new_id())
@@ -48,7 +55,7 @@ class Epochs:
         elif accept_loss:
             epoch = await self._broker.begin_epoch(new_id())
             await self._database.execute(SQL["replace_epoch"], epoch=epoch, now_ms=self._clock.now_ms())
-        await self.check()
+        await self._broker.hold_epoch(await self.check())
 
     async def _read_expected(self) -> str | None:
         row = await self._database.fetch_one(SQL["read_epoch"])
