@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,10 +27,6 @@ from weir.testing.memory import MemoryBroker
 HOUR_MS = 3_600_000
 
 
-class Crash(Exception):
-    """The process died here."""
-
-
 class CrashingPusher:
     """Pushes, and dies before it can say so as often as `crashes` says."""
 
@@ -41,8 +38,16 @@ class CrashingPusher:
         answers = await self.inner.push(items)
         if self.crashes:
             self.crashes -= 1
-            raise Crash
+            end_here()
+            await asyncio.sleep(0)
         return answers
+
+
+def end_here() -> None:
+    """End the asyncio task at its next step: it has no time for anything."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 @dataclass
@@ -78,6 +83,14 @@ class World:
         """Let the scheduler do everything that is due now."""
         while await self.scheduler.run_round():
             pass
+
+    async def die(self) -> None:
+        """Run a round whose process dies between its push and its record."""
+        self.pusher.crashes = 1
+        (ended,) = await asyncio.gather(
+            asyncio.create_task(self.scheduler.run_round()), return_exceptions=True
+        )
+        assert isinstance(ended, asyncio.CancelledError)
 
     async def pass_ms(self, ms: int) -> None:
         """Let time pass while nothing runs, then serve."""

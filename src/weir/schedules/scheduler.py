@@ -1,15 +1,19 @@
 """Pushes the ticks that are due. Every process runs a scheduler; a tick goes out once, whichever one dies.
 
-A round locks schedules that are due, pushes their ticks, and records the ticks and how far the schedules are
-in the same transaction. If the transaction is lost after a push, the next round pushes the same ticks under
-the same ids and idempotency keys, and the queues drop them as duplicates. A round passes over schedules that
-another process has locked. If that process freezes, PostgreSQL ends its transaction and its locks after
-`FROZEN_S`.
+A round chooses schedules that are due, environments in turns, and writes them down. Then, one environment
+after the other, it locks them, pushes their ticks, and records the ticks and how far the schedules are in the
+same transaction. If the transaction is lost after a push, the next round pushes the same ticks under the same
+ids and idempotency keys, and the queues drop them as duplicates. A round passes over schedules that another
+process has locked. If that process freezes, PostgreSQL ends its transaction and its locks after `FROZEN_S`.
+
+An error that nobody foresaw puts off the schedule that it belongs to. A round whose process ended leaves what
+it had written down, so each of its schedules is tried alone then. After `PATIENCE.tries` it is paused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,15 +21,19 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.database import Connection, Database, execute, fetch
+from weir.control.database import Connection, Database, Row, execute, fetch
+from weir.control.scopes import scope_of
 from weir.control.system_events import SystemEvent
-from weir.errors import KeyReused, Unavailable, WeirError
+from weir.errors import ControlUnavailable, KeyReused, Unavailable, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, Pusher, Queued
 from weir.model.backoff import Backoff
 from weir.model.clock import Clock
 from weir.model.durations import SECOND_MS
 from weir.model.holders import HOLDER
+from weir.model.ids import new_id
+from weir.model.item_loops import Patience, is_own_end, text_of
 from weir.model.names import EnvironmentRef
+from weir.model.shards import shard_of
 from weir.schedules.decide import SkippedTicks, decide_ticks
 from weir.schedules.queries import SQL
 from weir.schedules.register import due_of
@@ -38,13 +46,20 @@ from weir.spec.timing import next_ticks
 log = structlog.get_logger(__name__)
 
 BATCH = 50
-"""The most schedules in one transaction."""
+"""The most schedules in one round."""
+WINDOW = 10_000
+"""How many due schedules are looked at to let environments take turns."""
+PATIENCE = Patience(tries=5, longest_s=15.0, backoff=Backoff(first_s=1.0, longest_s=30.0))
+"""How often a schedule is tried whose round fails as nobody foresaw, or ends its process."""
 LOOK_EVERY_S = 1.0
 """The longest sleep of a process: another process may have made a schedule."""
 WORKED_ON_S = 0.25
 """How long to sleep while another process works on the ticks that are due."""
 FROZEN_S = 20.0
 """PostgreSQL ends a transaction that is silent for longer. Then other processes may push its ticks."""
+LOST_MS = 30 * SECOND_MS
+"""A round that began so long ago is lost: its process has ended or hangs."""
+COUNT_LOST_EVERY_S = 5.0
 RETRY = Backoff(first_s=1.0, longest_s=30.0)
 """Pauses before a tick that its queue did not take is tried again."""
 OVERLAPS = "the message of the tick before is not done"
@@ -74,8 +89,9 @@ class Scheduler:
         self._pusher = pusher
         self._clock = clock
         self._woken = asyncio.Event()
-        self._away: Unavailable | None = None
-        """The broker's error in this round. It is not asked again, or each schedule would wait for it."""
+        self._away: dict[int, Unavailable] = {}
+        """The broker's error in this round, by shard. It is not asked again, or each schedule would wait."""
+        self._counted_lost_s = float("-inf")
 
     async def run(self) -> None:
         """Push ticks until cancelled; while PostgreSQL is out of reach, wait and try again."""
@@ -96,18 +112,107 @@ class Scheduler:
         self._woken.set()
 
     async def run_round(self) -> int:
-        """Push the ticks that are due now, of at most `BATCH` schedules; returns the number of schedules."""
-        self._away = None
-        async with self._database.transaction(idle_s=FROZEN_S) as connection:
+        """Push the ticks that are due now, of at most `BATCH` schedules; returns the number of schedules.
+
+        Then the same for schedules that failed before, each alone.
+        """
+        self._away = {}
+        await self._count_lost()
+        served = await self._round(limit=BATCH)
+        for _ in range(BATCH):
+            if not await self._round(limit=1, tried=True):
+                break
+        return served
+
+    async def _round(self, *, limit: int, tried: bool = False) -> int:
+        number, now_ms = new_id(), self._clock.now_ms()
+        rows = await self._database.fetch(
+            SQL["begin_round"], round=number, now_ms=now_ms, limit=limit, window=WINDOW, tried=tried
+        )
+        if not rows:
+            return 0
+        by_environment: dict[EnvironmentRef, list[str]] = defaultdict(list)
+        for row in rows:
+            by_environment[scope_of(row)].append(str(row["id"]))
+        served = [await self._try(environment, ids) for environment, ids in by_environment.items()]
+        await self._database.execute(SQL["end_round"], round=number)
+        return sum(served)
+
+    async def _count_lost(self) -> None:
+        """Count a try of each schedule whose round was lost."""
+        if time.monotonic() - self._counted_lost_s > COUNT_LOST_EVERY_S:
+            self._counted_lost_s = time.monotonic()
+            before_ms = self._clock.now_ms() - LOST_MS
+            await self._database.execute(SQL["count_lost_rounds"], before_ms=before_ms)
+
+    async def _try(self, environment: EnvironmentRef, ids: Sequence[str]) -> int:
+        """Serve an environment's schedules. If that fails as nobody foresaw, serve each of them alone."""
+        try:
+            return await self._serve_locked(environment, ids)
+        except ControlUnavailable:
+            raise
+        except BaseException as error:
+            if is_own_end(error):
+                raise
+            hung = isinstance(error, TimeoutError)
+            if len(ids) > 1 and not hung:
+                return sum([await self._try(environment, [one]) for one in ids])
+            log.exception("schedules could not be served", environment=environment.environment)
+            problem = "its ticks took too long to push" if hung else text_of(error)
+            for schedule_id in ids:
+                await self._put_off(schedule_id, problem)
+            return len(ids)
+
+    async def _serve_locked(self, environment: EnvironmentRef, ids: Sequence[str]) -> int:
+        async with (
+            asyncio.timeout(PATIENCE.longest_s),
+            self._database.transaction(idle_s=FROZEN_S) as connection,
+        ):
             now_ms = self._clock.now_ms()
-            rows = await fetch(connection, SQL["claim_due"], now_ms=now_ms, limit=BATCH)
-            by_environment: dict[EnvironmentRef, list[Schedule]] = defaultdict(list)
-            for row in rows:
-                schedule = schedule_of(row)
-                by_environment[schedule.environment].append(schedule)
-            for environment, schedules in by_environment.items():
+            rows = await fetch(connection, SQL["lock_due"], ids=list(ids), now_ms=now_ms)
+            ended = [row for row in rows if row["tries"] >= PATIENCE.tries]
+            for row in ended:
+                await self._give_up(connection, row, now_ms=now_ms)
+            schedules = [schedule_of(row) for row in rows if row not in ended]
+            if schedules:
                 await self._serve(connection, environment, schedules, now_ms=now_ms)
         return len(rows)
+
+    async def _give_up(self, connection: Connection, row: Row, *, now_ms: int) -> None:
+        """Pause a schedule that had all of its tries. Its owner sees why, and may resume it."""
+        why = row["problem"] or "the process that worked on it ended each time"
+        problem = f"paused after {PATIENCE.tries} tries: {why}"
+        log.error("a schedule is paused", schedule=row["name"], problem=problem)
+        await execute(
+            connection,
+            SQL["put_off"],
+            id=row["id"],
+            tries=0,
+            problem=problem,
+            paused=True,
+            due_ms=now_ms,
+            now_ms=now_ms,
+        )
+
+    async def _put_off(self, schedule_id: str, problem: str) -> None:
+        """Count a try, and try again after a pause."""
+        async with self._database.transaction() as connection:
+            now_ms = self._clock.now_ms()
+            for row in await fetch(connection, SQL["lock_due"], ids=[schedule_id], now_ms=now_ms):
+                tries = row["tries"] + 1
+                if tries >= PATIENCE.tries:
+                    await self._give_up(connection, {**row, "problem": problem}, now_ms=now_ms)
+                    continue
+                await execute(
+                    connection,
+                    SQL["put_off"],
+                    id=row["id"],
+                    tries=tries,
+                    problem=problem,
+                    paused=False,
+                    due_ms=now_ms + PATIENCE.pause_ms(tries),
+                    now_ms=now_ms,
+                )
 
     async def _pause_s(self) -> float:
         row = await self._database.fetch_one(SQL["next_due"])
@@ -154,8 +259,9 @@ class Scheduler:
         busy = {run.schedule_id for run in open_runs if followed.end_of(run) is None}
         for one in due:
             if one.schedule.spec.overlap is Overlap.SKIP and one.refused is None:
-                if self._away is not None and one.push and one.schedule.id in busy:
-                    one.refused = self._away
+                away = self._away.get(self._shard(environment))
+                if away is not None and one.push and one.schedule.id in busy:
+                    one.refused = away
                 else:
                     _skip_overlaps(one, busy=one.schedule.id in busy)
 
@@ -163,15 +269,19 @@ class Scheduler:
         self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
     ) -> FollowedRuns:
         """Find out how runs ended, and record it; nothing is found while the broker is away."""
-        if not runs or self._away is not None:
+        shard = self._shard(environment)
+        if not runs or shard in self._away:
             return FollowedRuns(ended={})
         try:
             followed = await follow_runs(connection, self._broker, environment, runs)
         except Unavailable as error:
-            self._away = error
+            self._away[shard] = error
             return FollowedRuns(ended={})
         await record_ends(connection, followed)
         return followed
+
+    def _shard(self, environment: EnvironmentRef) -> int:
+        return shard_of(environment, shards=self._broker.shards)
 
     async def _push(self, environment: EnvironmentRef, due: Sequence[_Due], *, now_ms: int) -> None:
         ticks = [(one, tick) for one in due if one.refused is None for tick in _in_order(one)]

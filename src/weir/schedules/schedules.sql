@@ -14,7 +14,7 @@ ON CONFLICT (id) DO UPDATE SET
     payload = EXCLUDED.payload, missed = EXCLUDED.missed, overlap = EXCLUDED.overlap, origin = EXCLUDED.origin,
     app = EXCLUDED.app, paused = EXCLUDED.paused, updated_at_ms = EXCLUDED.updated_at_ms, last_tick_ms = EXCLUDED.last_tick_ms,
     next_tick_ms = EXCLUDED.next_tick_ms, due_ms = EXCLUDED.due_ms, refused_ms = %(refused_ms)s,
-    refusals = 0, problem = NULL;
+    refusals = 0, tries = 0, problem = NULL;
 
 -- name: lock_schedule
 -- One schedule of an environment, locked until the transaction ends.
@@ -51,13 +51,56 @@ SET asked_ms = coalesce(asked_ms, %(now_ms)s), due_ms = least(due_ms, %(now_ms)s
 WHERE id = %(id)s
 RETURNING asked_ms;
 
--- name: claim_due
--- Lock the schedules with something to do, except for schedules that another process works on.
+-- name: begin_round
+-- Choose schedules with something to do, environments in turns, and write down that a round works on them. A schedule
+-- that was tried before, and may be what ended a process, has a round of its own. Rows that another round has locked
+-- are passed over.
+WITH due AS (
+    SELECT id, organization, project, environment, due_ms FROM weir.schedules
+    WHERE due_ms <= %(now_ms)s AND (tries > 0) = %(tried)s
+    ORDER BY due_ms, id LIMIT %(window)s
+), in_turns AS (
+    SELECT id, due_ms,
+        row_number() OVER (PARTITION BY organization, project, environment ORDER BY due_ms, id) AS turn
+    FROM due
+), first AS (
+    SELECT id, turn, due_ms FROM in_turns ORDER BY turn, due_ms, id LIMIT 4 * %(limit)s
+), chosen AS (
+    SELECT s.id, s.organization, s.project, s.environment, f.turn, f.due_ms
+    FROM weir.schedules AS s JOIN first AS f ON f.id = s.id
+    ORDER BY f.turn, f.due_ms, f.id LIMIT %(limit)s
+    FOR UPDATE OF s SKIP LOCKED
+), begun AS (
+    INSERT INTO weir.schedule_rounds (id, schedules, begun_at_ms)
+    SELECT %(round)s, array_agg(id), %(now_ms)s FROM chosen HAVING count(*) > 0
+)
+SELECT id, organization, project, environment FROM chosen ORDER BY turn, due_ms, id;
+
+-- name: lock_due
+-- Lock these schedules, except for schedules that another process works on or has worked on.
 SELECT * FROM weir.schedules
-WHERE due_ms <= %(now_ms)s
+WHERE id = ANY(%(ids)s::uuid[]) AND due_ms <= %(now_ms)s
 ORDER BY due_ms, id
-LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED;
+
+-- name: end_round
+-- A round is over: it did not end its process.
+DELETE FROM weir.schedule_rounds WHERE id = %(round)s;
+
+-- name: count_lost_rounds
+-- Count a try of each schedule of the rounds whose process has ended or hangs.
+WITH lost AS (
+    DELETE FROM weir.schedule_rounds WHERE begun_at_ms < %(before_ms)s RETURNING schedules
+)
+UPDATE weir.schedules SET tries = tries + 1
+WHERE id IN (SELECT unnest(schedules) FROM lost);
+
+-- name: put_off
+-- Store why a schedule could not be worked on, and when it is tried again; or pause it after the last try.
+UPDATE weir.schedules
+SET tries = %(tries)s, problem = %(problem)s, paused = paused OR %(paused)s,
+    due_ms = CASE WHEN %(paused)s THEN NULL ELSE %(due_ms)s END
+WHERE id = %(id)s AND due_ms <= %(now_ms)s;
 
 -- name: next_due
 -- When the next schedule has something to do.
@@ -68,7 +111,7 @@ SELECT min(due_ms) AS due_ms FROM weir.schedules WHERE due_ms IS NOT NULL;
 UPDATE weir.schedules
 SET last_tick_ms = %(last_tick_ms)s, next_tick_ms = %(next_tick_ms)s, asked_ms = %(asked_ms)s,
     refused_ms = %(refused_ms)s, refusals = %(refusals)s, problem = %(problem)s,
-    due_ms = %(due_ms)s
+    due_ms = %(due_ms)s, tries = 0
 WHERE id = %(id)s;
 
 -- name: put_run
