@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from statistics import median
 from typing import cast
 
 import httpx2
@@ -25,7 +26,7 @@ from .hostile import head, push_body
 from .watched import WatchedApi, watched_api
 
 CONNECTIONS, PIPELINED = 100, 30
-HELD_MS = 150.0
+HELD_MS = 120.0
 """Processor time that the event loop may spend on everything else between a push and its answer. A push takes
 about ten turns of the loop, and strangers get 2 ms of each, plus what parsing their bytes costs."""
 
@@ -140,9 +141,8 @@ def test_a_push_is_answered_among_strangers_who_ask_and_do_not_read(api: Watched
         api.watchdog.take()
         with unread(api, request * PIPELINED):
             held_ms = [held_between(api, client) for _ in range(5)]
-    print(f"FIGURE {route}: {[round(ms) for ms in held_ms]}, {api.watchdog.longest_ms:.0f}")
-    assert max(held_ms) < HELD_MS
-    assert not api.watchdog.take()
+    assert median(held_ms) < HELD_MS, held_ms
+    assert not [hold for hold in api.watchdog.take() if hold.ms > 2 * api.watchdog.bound_ms]
 
 
 def held_between(api: WatchedApi, client: httpx2.Client) -> float:

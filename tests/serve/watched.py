@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 
 from support.loop_watchdog import LoopThread, Watchdog
-from support.servers import redis_server, start_server
+from support.servers import RunningServer, redis_server, start_server
 from support.urls import with_database
 from support.warehouse_template import WarehouseTemplate
 from weir.serve.address import ADMIN_FILE, OPERATOR_FILE
@@ -29,6 +29,7 @@ class WatchedApi:
     loop: LoopThread
     watchdog: Watchdog
     urls: StoreUrls
+    redis: RunningServer
 
 
 @contextmanager
@@ -54,6 +55,7 @@ def watched_api(
                     loop=loop,
                     watchdog=watchdog,
                     urls=urls,
+                    redis=redis,
                 )
     finally:
         redis.stop()

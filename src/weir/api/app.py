@@ -82,7 +82,15 @@ def create_control(
     for router in (*ROUTERS, *routers):
         app.include_router(router)
     app.router.routes.append(_description_route(app))
+    _prepare_routes(app)
     return app
+
+
+def _prepare_routes(app: FastAPI) -> None:
+    """Match every route once: FastAPI makes them ready when they are first looked at, which takes 0.1 s."""
+    nowhere = {"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []}
+    for route in app.router.routes:
+        route.matches(nowhere)
 
 
 def _description_route(app: FastAPI) -> BaseRoute:

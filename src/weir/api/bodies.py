@@ -69,6 +69,23 @@ def is_json(body: bytes) -> bool:
     return True
 
 
+def check_parts(body: bytes, *, most: int) -> None:
+    """Refuse JSON of too many objects and lists. What is not JSON at all is left to its reader."""
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
+    try:
+        layer = [orjson.loads(body)]
+    except orjson.JSONDecodeError:
+        return
+    parts = 0
+    while layer:
+        inner = (parent.values() if isinstance(parent, dict) else parent for parent in layer)
+        layer = [one for children in inner for one in children if isinstance(one, dict | list)]
+        parts += len(layer)
+        if parts > most:
+            raise TooLarge(f"the body has over {most} objects and lists; send fewer at once")
+
+
 def check_length(headers: Mapping[str, str], limits: Limits) -> None:
     """Refuse a body by its announced length, before a byte is read."""
     text = headers.get("content-length")

@@ -6,6 +6,7 @@ takes its slot when its token is verified and its last byte has arrived.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Mapping
 
@@ -14,7 +15,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.auth import authenticate
-from weir.api.bodies import JSON_TYPES, check_is_json, check_json_type, is_json_type, read_body
+from weir.api.bodies import (
+    JSON_TYPES,
+    check_is_json,
+    check_json_type,
+    check_parts,
+    is_json_type,
+    read_body,
+)
 from weir.api.hot import HotRequest, HotRoute, HotRoutes, PathTemplates
 from weir.api.limits import Limits
 from weir.api.problems import MethodNotAllowed, error_reply
@@ -31,6 +39,7 @@ from weir.api.wire import (
     status_of_loss,
 )
 from weir.errors import Overloaded, Unauthenticated, Unavailable, WeirError
+from weir.model.beside_loop import LARGE_BYTES, PART_BYTES, beside_loop
 from weir.model.holders import Holder
 from weir.model.ids import new_id
 from weir.tracing.requests import note_request_trace
@@ -41,6 +50,8 @@ _WITH_TOKEN = ("/api/", "/admin/")
 """Beginnings of paths that all need a token: the edge turns strangers away."""
 _OTHER_CREDENTIALS = ("/hook/", "/channel/")
 """Beginnings of paths with another credential: a signature of the body, or the token of a channel."""
+MAX_PARTS = 20_000
+"""Objects and lists in a body for the control plane, which is read on the event loop: that many take 5 ms."""
 _SLOW_S = 1.0
 """A hot request that was answered with a 4xx status is logged only if it took longer than this."""
 log = structlog.get_logger("weir.api")
@@ -165,7 +176,7 @@ class Edge:
         slot.take()
         if body and scope["path"].startswith(("/api/", "/admin/")):
             check_json_type(headers)
-            check_is_json(headers, body)
+            await beside_loop(_check_body, len(body), headers, body)
             if not is_json_type(headers):
                 _declare_json(scope)
         return _Replay(body, receive)
@@ -230,6 +241,13 @@ class _LazyBody:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
+def _check_body(headers: Mapping[str, str], body: bytes) -> None:
+    """Refuse a body that is not JSON, or has so many parts that reading it would take long."""
+    check_is_json(headers, body)
+    if len(body) >= LARGE_BYTES:
+        check_parts(body, most=MAX_PARTS)
+
+
 def _declare_json(scope: Scope) -> None:
     """Say that the body is JSON: FastAPI parses no other."""
     others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
@@ -248,7 +266,9 @@ class _Watch:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"request-id", self._request_id)]
-        await self._send(message)
+            await self._send(message)
+        else:
+            await _send_in_parts(self._send, message)
 
 
 def raw_path(scope: Scope) -> str:
@@ -300,4 +320,15 @@ async def _send(send: Send, reply: Reply, request_id: str) -> None:
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    await _send_in_parts(send, {"type": "http.response.body", "body": reply.body})
+
+
+async def _send_in_parts(send: Send, message: Message) -> None:
+    """Send a body, a large one in parts: copying all of it at once would hold the event loop."""
+    body = message.get("body", b"")
+    last = max(0, len(body) - 1) // PART_BYTES * PART_BYTES
+    for start in range(0, last, PART_BYTES):
+        await send({**message, "body": body[start : start + PART_BYTES], "more_body": True})
+        # The client may read as fast as the parts come. The others get their turn all the same.
+        await asyncio.sleep(0)
+    await send({**message, "body": body[last:]} if last else message)

@@ -25,6 +25,7 @@ from weir.api.services import Services
 from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
+from weir.model.beside_loop import LARGE_BYTES, beside_loop
 from weir.model.holders import HOLDER
 from weir.model.message import parse_json
 
@@ -72,8 +73,8 @@ class HotRequest:
         """The body as it was sent, and its JSON object."""
         check_json_type(self.headers)
         body = await self.body()
-        check_is_json(self.headers, body)
-        document = parse_json(body)
+        large = len(body) >= LARGE_BYTES
+        document = await beside_loop(self._parse, len(body), body) if large else self._parse(body)
         if not isinstance(document, dict):
             raise InvalidInput(
                 "the body is not a JSON object", errors=[{"pointer": "#", "detail": "not an object"}]
@@ -88,6 +89,10 @@ class HotRequest:
     async def check_token(self) -> None:
         """Raise if the token of this request has ended while it waited."""
         await authenticate(self.headers, self.services.authenticator)
+
+    def _parse(self, body: bytes) -> Any:
+        check_is_json(self.headers, body)
+        return parse_json(body)
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client leaves."""

@@ -9,9 +9,11 @@ from typing import Any
 
 import orjson
 
-from weir.api.routes.queues import queue_view
+from weir.api.routes.queues import VIEW_BYTES, queue_view
 from weir.api.services import Services
 from weir.api.watches import MAX_S, QUIET, Watch, Watches, event_of
+from weir.model.beside_loop import beside_loop
+from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef
 
 INTERVAL_S = 1.0
@@ -52,10 +54,15 @@ class LiveQueues:
         clock = asyncio.get_running_loop().time
         until = clock() + MAX_S
         try:
-            yield _event("snapshot", changed=list(known.views.values()), removed=[])
+            size = len(known.views) * VIEW_BYTES
+            yield await beside_loop(_event, size, "snapshot", changed=list(known.views.values()), removed=[])
             while clock() < until and (look := await watch.wait_after(known)) is not None:
                 # A client that reads slowly may have missed some looks.
-                yield look.event if look.number == known.number + 1 else _change(known.views, look.views)
+                if look.number == known.number + 1:
+                    yield look.event
+                else:
+                    size = len(look.views) * VIEW_BYTES
+                    yield await beside_loop(_change, size, known.views, look.views)
                 known = look
         finally:
             self._watches.leave(watch.environment, watch)
@@ -72,15 +79,20 @@ class _EnvironmentWatch(Watch[Look]):
 
     async def look(self, last: Look | None) -> Look:
         states = await self._services.broker.states(self.environment)
-        views = {state.queue.queue: queue_view(state).model_dump() for state in states}
-        return Look(
-            number=0 if last is None else last.number + 1,
-            views=views,
-            event=QUIET if last is None else _change(last.views, views),
-        )
+        return await beside_loop(_compare, len(states) * VIEW_BYTES, last, states)
 
     def pause_s(self, look: Look) -> float:
         return INTERVAL_S
+
+
+def _compare(last: Look | None, states: list[QueueState]) -> Look:
+    """A look at these states after the last one."""
+    views = {state.queue.queue: queue_view(state).model_dump() for state in states}
+    return Look(
+        number=0 if last is None else last.number + 1,
+        views=views,
+        event=QUIET if last is None else _change(last.views, views),
+    )
 
 
 def _change(before: Views, now: Views) -> bytes:

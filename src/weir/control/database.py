@@ -23,6 +23,7 @@ from weir.control.bounded import (
     AnswerTimeout,
     BoundedConnection,
     DatabaseActivity,
+    all_rows,
 )
 from weir.control.errors import failed, translating
 from weir.control.sql import NamedQuery
@@ -288,7 +289,7 @@ async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) ->
             rows, _ = await connection.run_alone(query, parameters)
             return rows
         cursor = await connection.execute(query.text, parameters)
-        return list(await cursor.fetchall())
+        return await all_rows(cursor)
 
 
 async def fetch_one(connection: Connection, query: NamedQuery, **parameters: Any) -> Row | None:

@@ -23,6 +23,7 @@ from weir.ingress.push_batches import HookCoalescer
 from weir.ingress.recent import RecentAnswers
 from weir.ingress.signatures import verify
 from weir.ingress.webhook_secrets import WebhookSecrets
+from weir.model.beside_loop import beside_loop
 from weir.model.clock import Clock, SystemClock
 from weir.model.holders import Holder
 from weir.model.message import NewMessage
@@ -175,10 +176,10 @@ class Receiver:
                 f"the body is over the limit of {hook.webhook.max_body_bytes} bytes here; send less at once"
             )
         # Before the events: a handshake is not work and must not reach the queue.
-        challenge = challenge_answer(hook.webhook, body)
+        challenge = await beside_loop(challenge_answer, len(body), hook.webhook, body)
         if challenge is not None:
             return ReceivedHook(status=200, body=challenge, handshake=True)
-        events = events_of(hook.webhook, headers, body)
+        events = await beside_loop(events_of, len(body), hook.webhook, headers, body)
         kept = _kept(headers)
         if hook.webhook.queue is None:
             return await self._run_command(hook, events, kept=kept, source_ip=source_ip, now_ms=now_ms)

@@ -52,6 +52,7 @@ from weir.deadletters.filters import Filter
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import Unavailable, WeirError
 from weir.exchange.seam import Pushed, Queued, Refused
+from weir.model.beside_loop import beside_loop
 from weir.model.limits import MAX_NAME_BYTES
 from weir.model.names import EnvironmentRef
 
@@ -69,6 +70,8 @@ ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256
 ConsumerToken = Annotated[str | None, Header(alias=CONSUMER_HEADER, max_length=256)]
 PATIENCE_S = 5.0
 """How long a request about all dead messages waits for the end of its bulk action."""
+_STATUS_BYTES = 180
+"""What a consumer takes in the status."""
 LOOK_S = 0.05
 """The pause between two looks at that bulk action."""
 
@@ -151,9 +154,12 @@ async def show_dlq_status(
         principal = await authenticate(request.headers, services.authenticator)
         rows = await read_summary(dead_letters_of(services).database, principal)
     # Polled by everyone, so the rows go straight to JSON; `DLQStatus` describes them.
-    return Response(
-        orjson.dumps({"consumers": [status_document(row) for row in rows]}), media_type="application/json"
-    )
+    body = await beside_loop(_status_body, len(rows) * _STATUS_BYTES, rows)
+    return Response(body, media_type="application/json")
+
+
+def _status_body(rows: list[ConsumerStatus]) -> bytes:
+    return orjson.dumps({"consumers": [status_document(row) for row in rows]})
 
 
 async def _of_channel(services: Services, token: str) -> list[ConsumerStatus]:

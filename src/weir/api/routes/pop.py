@@ -17,6 +17,7 @@ from weir.api.wire import Reply
 from weir.broker.broker import Source
 from weir.control.principals import Role
 from weir.errors import WeirError
+from weir.model.beside_loop import beside_loop
 from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS, MIN_LEASE_MS
 from weir.model.message import Delivery, Failure
 
@@ -55,6 +56,11 @@ async def _pop(call: HotRequest, access: Access, fields: Fields) -> Reply:
         source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
     )
     deliveries = await (_wait_for_deliveries(call, taking) if wait_ms else taking)
+    size = sum(len(one.payload) for one in deliveries)
+    return await beside_loop(_reply, size, deliveries, as_base64=as_base64)
+
+
+def _reply(deliveries: Sequence[Delivery], *, as_base64: bool) -> Reply:
     return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 

@@ -27,6 +27,7 @@ from weir.broker.layout import id_text
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
+from weir.model.beside_loop import LARGE_BYTES, beside_loop
 from weir.model.ids import MessageId, NamedCall, check_id, owned_slot
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage, check_depth, check_json_payload, may_be_deep
@@ -51,7 +52,11 @@ async def push(call: HotRequest) -> Reply:
     entries = fields.array("items", most=MAX_BATCH)
     naming = _naming(access, fields, body)
     fields.refuse_rest()
-    payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
+    most = call.services.limits.max_depth
+    if len(body) < LARGE_BYTES:
+        payloads = _payloads(body, entries, limit=most)
+    else:
+        payloads = await beside_loop(_payloads, len(body), body, entries, limit=most)
     named = None if naming is None else naming.call
     ids = [None] * len(entries) if naming is None else naming.ids(len(entries))
     items = [
@@ -72,8 +77,7 @@ async def push_raw(call: HotRequest) -> Reply:
     kind = media_type(call.headers, default=BINARY)
     options = Fields(query_document(call.query(), numbers=_NUMBERS), "query")
     payload = await call.body()
-    if kind in JSON_TYPES or (kind == FORM and is_json(payload)):
-        check_json_payload(payload, limit=call.services.limits.max_depth)
+    if await beside_loop(_takes_as_json, len(payload), kind, payload, limit=call.services.limits.max_depth):
         headers = {}
     else:
         headers = {"content-type": call.headers.get("content-type", BINARY)[:255]}
@@ -83,6 +87,14 @@ async def push_raw(call: HotRequest) -> Reply:
     return await _answer(
         call, access, [PushItem(queue=queue, message=message)], key=key, body=payload, single=True
     )
+
+
+def _takes_as_json(kind: str, payload: bytes, *, limit: int) -> bool:
+    """Whether the payload is JSON, which is checked; False for bytes of any other kind."""
+    if kind not in JSON_TYPES and not (kind == FORM and is_json(payload)):
+        return False
+    check_json_payload(payload, limit=limit)
+    return True
 
 
 def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | None]:

@@ -18,6 +18,7 @@ from weir.api.schemas.queue_log import LogGapView, LoggedMessageView, LogPageVie
 from weir.api.services import Services
 from weir.deadletters.log_selection import LogSelection
 from weir.errors import InvalidInput
+from weir.model.beside_loop import beside_loop
 from weir.model.limits import MAX_NAME_BYTES, MAX_TIME_MS
 from weir.model.logged import LoggedMessage, LogPlace, place_of, read_place
 from weir.model.names import QueueRef
@@ -85,8 +86,8 @@ async def read_queue_log(
             for gap in gaps
         ],
     )
-    document = page.model_dump(mode="json") | {"items": [_document(one) for one in scan.found]}
-    return Response(orjson.dumps(document), media_type="application/json")
+    body = await beside_loop(_body, scan.carried, page, scan.found)
+    return Response(body, media_type="application/json")
 
 
 @router.post(
@@ -170,6 +171,10 @@ async def _kept_ms(services: Services, queue: QueueRef) -> int | None:
         return None
     definition = await services.definitions.find(queue)
     return None if definition is None else definition.spec.log_ms
+
+
+def _body(page: LogPageView, found: list[LoggedMessage]) -> bytes:
+    return orjson.dumps(page.model_dump(mode="json") | {"items": [_document(one) for one in found]})
 
 
 def _document(message: LoggedMessage) -> dict[str, Any]:

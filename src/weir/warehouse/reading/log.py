@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from weir.model.beside_loop import beside_loop
 from weir.model.clock import Clock
 from weir.model.durations import SECOND_MS
 from weir.model.limits import MAX_TIME_MS
@@ -71,7 +72,7 @@ class LogReader:
         last = _last_that_fits(places)
         until = {"until_ms": last["ended_ms"], "until_number": last["number"]}
         rows = await self._ask("log_messages", queue, **asked, **until)
-        return [_message(queue, row) for row in rows]
+        return await beside_loop(_messages, sum(len(row["payload"]) for row in rows), queue, rows)
 
     async def account(self, queue: QueueRef, *, from_ms: int, to_ms: int) -> LogAccount:
         """How many messages of a span are in the log, and how many that ended between them are not.
@@ -113,6 +114,10 @@ def _last_that_fits(places: list[dict[str, Any]]) -> Mapping[str, Any]:
         if number and carried > MAX_READ_BYTES:
             return places[number - 1]
     return places[-1]
+
+
+def _messages(queue: QueueRef, rows: list[dict[str, Any]]) -> list[LoggedMessage]:
+    return [_message(queue, row) for row in rows]
 
 
 def _message(queue: QueueRef, row: Mapping[str, Any]) -> LoggedMessage:
