@@ -474,3 +474,15 @@ async def test_burst_ten_thousand_webhooks_over_a_socket_are_processed_once_each
     assert load.failures == {}
     assert len({json.loads(answer)["id"] for answer in answers}) == 10_000
     assert set(seen.values()) == {1}
+
+
+async def test_a_webhook_runs_no_command_that_is_registered_for_others_only(house):
+    ran = []
+    house.commands.command("Ping.Answer", only=[("somebody else",)])(lambda n: ran.append(n))
+    refused = await house.hook("Now", {"n": 1})
+    house.commands.registered.clear()
+    unknown = await house.hook("Now", {"n": 1})
+    assert (refused.status_code, refused.json()["detail"]) == (503, unknown.json()["detail"])
+    house.commands.command("Ping.Answer", only=[house.environment.names])(lambda n: ran.append(n))
+    assert (await house.hook("Now", {"n": 2})).status_code == 200
+    assert ran == [2]

@@ -448,3 +448,43 @@ async def test_a_worker_describes_what_runs_and_what_it_only_fetched_ahead(rig):
         await until(lambda: rig.endings() == ["done"] * 5)
         assert worker.described().loads == ()
     assert not worker.described().takes(rig.environment.queue("Q")), "it drained"
+
+
+@pytest.mark.parametrize(
+    ("only", "ending"),
+    [
+        ((), "done"),
+        ((0, 1), "done"),
+        ((0, 2), "done"),
+        ((0, 3), "done"),
+        ((1, 1), "dead"),
+        ((1, 2), "dead"),
+        ((1, 3), "dead"),
+    ],
+)
+async def test_a_command_is_registered_for_those_scopes_only_that_it_names(rig, only, ending):
+    """`only` is the scope of the rig (0) or of a neighbour with the same names inside (1), and its depth."""
+    names = rig.environment.names
+    scopes = (names, ("neighbour", *names[1:]))
+    chosen = [scopes[only[0]][: only[1]]] if only else []
+    rig.commands.command("Thing.Do", only=chosen)(lambda: None)
+    spec = "app A {{ queue {} {{ delivery {{ max_attempts: 1 }} map_to: command {} }} }}"
+    await rig.apply(spec.format("Q", "Thing.Do"))
+    await rig.put("Q", b"{}")
+    async with rig.working():
+        await until(lambda: rig.endings() == [ending])
+    if ending == "dead":
+        await rig.apply(spec.format("R", "Thing.Doo"))
+        await rig.put("R", b"{}")
+        async with rig.working():
+            await until(lambda: rig.endings() == ["dead", "dead"])
+        errors = [one.error for one in await rig.outbox()]
+        assert [error.replace("Doo", "Do") for error in errors] == [
+            "no command `Thing.Do` is registered here"
+        ] * 2
+
+
+@pytest.mark.parametrize("only", ["acme", [()], [("a", "b", "c", "d")], ["acme"]])
+def test_a_scope_that_cannot_be_one_is_refused(only):
+    with pytest.raises(Misconfigured, match="`only` is a list of scopes"):
+        Commands().command("Thing.Do", only=only)

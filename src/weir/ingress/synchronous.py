@@ -15,6 +15,7 @@ from weir.ingress.incoming_events import IncomingEvent
 from weir.ingress.receive import ReceivedHook
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
+from weir.model.names import EnvironmentRef
 from weir.spec.cel import compile_mapping
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
@@ -50,7 +51,7 @@ class SynchronousCommands:
         action = hook.webhook.action
         if action is None:
             raise Unavailable(f"webhook `{hook.webhook.name}` has neither a queue nor a command")
-        command = self._command(action)
+        command = self._command(action, hook.environment)
         inputs = compile_mapping(tuple(action.inputs.items())).evaluate(variables)
         message_id = new_id()
         if event.id is None:
@@ -72,9 +73,9 @@ class SynchronousCommands:
         await self._keys.finish(hook_key, answer.body)
         return answer
 
-    def _command(self, action: MapToCommand) -> Command:
+    def _command(self, action: MapToCommand, environment: EnvironmentRef) -> Command:
         name = f"{action.entity}.{action.command}"
-        command = self._commands.find(name)
+        command = self._commands.find(name, environment=environment)
         if command is None:
             raise Unavailable(f"no command `{name}` is registered on this server", retry_after_s=30)
         return command

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,11 +117,20 @@ class Command:
     handler: Handler
     is_async: bool
     takes_context: bool
+    only: tuple[tuple[str, ...], ...] = ()
+    """The scopes whose specs may name it; empty: every one."""
+
+    def serves(self, environment: EnvironmentRef) -> bool:
+        """Whether a spec of this environment may name it."""
+        return not self.only or any(environment.names[: len(scope)] == scope for scope in self.only)
 
 
 @dataclass(slots=True)
 class Commands:
     """The registry of commands: `weir worker --app module:app` takes the one named `app`.
+
+    A spec of any tenant may name a command, unless `only` says whose: an organization, or also a project and
+    an environment of it. `Commands(only=…)` says it for all that are registered there.
 
     ```python
     app = Commands()
@@ -134,15 +143,21 @@ class Commands:
     """
 
     registered: dict[str, Command] = field(default_factory=dict)
+    only: Sequence[Sequence[str]] = ()
 
-    def command(self, name: str) -> Callable[[H], H]:
+    def command(self, name: str, *, only: Sequence[Sequence[str]] = ()) -> Callable[[H], H]:
         """Register a function under the name `Entity.Command`, which specs map messages to.
 
         ```python
         @app.command("Order.ShipOrder")
         def ship(order: int) -> None: ...
+
+
+        @app.command("Order.Refund", only=[("acme",), ("globex", "shop", "production")])
+        def refund(order: int) -> None: ...
         ```
         """
+        scopes = _scopes(only or self.only)
         entity, dot, command = name.partition(".")
         if not dot or not entity or not command:
             raise Misconfigured(f"`{name}` is not a command; name it `Entity.Command`")
@@ -155,16 +170,29 @@ class Commands:
                 handler=handler,
                 is_async=_is_async(handler),
                 takes_context="context" in inspect.signature(handler).parameters,
+                only=scopes,
             )
             return handler
 
         return register
 
-    def find(self, name: str) -> Command | None:
-        return self.registered.get(name)
+    def find(self, name: str, *, environment: EnvironmentRef) -> Command | None:
+        """The command of this name, if a spec of this environment may name it."""
+        command = self.registered.get(name)
+        return command if command is not None and command.serves(environment) else None
 
-    def hint(self, name: str) -> str:
-        return nearest(name, self.registered)
+    def hint(self, name: str, *, environment: EnvironmentRef) -> str:
+        """The nearest name that a spec of this environment may use."""
+        return nearest(name, [one.name for one in self.registered.values() if one.serves(environment)])
+
+
+def _scopes(only: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    if any(isinstance(scope, str) or not 1 <= len(scope) <= 3 for scope in only):
+        raise Misconfigured(
+            "`only` is a list of scopes: `(organization,)`, `(organization, project)` "
+            "or `(organization, project, environment)`"
+        )
+    return tuple(tuple(scope) for scope in only)
 
 
 def _is_async(handler: Handler) -> bool:

@@ -114,9 +114,10 @@ async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutc
 
 async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools) -> HandlerOutcome:
     name = f"{action.entity}.{action.command}"
-    command = tools.commands.find(name)
+    environment = delivery.queue.scope
+    command = tools.commands.find(name, environment=environment)
     if command is None:
-        hint = tools.commands.hint(name)
+        hint = tools.commands.hint(name, environment=environment)
         return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
     inputs = _inputs(delivery, spec, action.inputs)
     context = _context(delivery, tools) if command.takes_context else None
