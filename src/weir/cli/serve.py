@@ -12,6 +12,7 @@ from weir.cli.running import run_until_done
 from weir.cli.service_manager import tell_ready
 from weir.embedded.run_file import running_urls
 from weir.serve.run import serve as serve_forever
+from weir.serve.server import GRACE_S
 from weir.stores.migrations import migrate_stores
 from weir.stores.urls import resolve_urls
 
@@ -46,6 +47,7 @@ def serve(
             ready=_say_ready,
         ),
         fast=True,
+        drain_s=GRACE_S,
     )
 
 

@@ -130,12 +130,14 @@ def worker(
         environment=_environment(scope),
         queues=frozenset(queue or ()),
     )
+    drain_s = settings.worker.drain_s
     if tasks is None:
-        run_until_done(work(settings, resolve_urls(settings), options), fast=True)
+        run_until_done(work(settings, resolve_urls(settings), options), fast=True, drain_s=drain_s)
         return
     show_task_logs(settings.api.log_level)
     if uses_http(settings):
-        run_until_done(work_over_http(tasks, settings, name=options.name, queues=options.queues), fast=True)
+        working = work_over_http(tasks, settings, name=options.name, queues=options.queues)
+        run_until_done(working, fast=True, drain_s=drain_s)
         return
     options = replace(
         options,
@@ -143,7 +145,7 @@ def worker(
         queues=chosen_queues(tasks.app, options.queues),
         tasks=True,
     )
-    run_until_done(work(settings, resolve_urls(settings), options, tasks=tasks), fast=True)
+    run_until_done(work(settings, resolve_urls(settings), options, tasks=tasks), fast=True, drain_s=drain_s)
 
 
 def _show_plan(tasks: TaskTarget | None) -> NoReturn:
