@@ -32,8 +32,8 @@ class Commands:
         names = (environment.organization, environment.project, environment.environment)
         self.scope = [word for pair in zip(("-o", "-p", "-e"), names, strict=True) for word in pair]
 
-    def __call__(self, *arguments: str, scoped: bool = True) -> Result:
-        return CliRunner().invoke(dlq.app, [*arguments, *(self.scope if scoped else [])])
+    def __call__(self, *arguments: str, scoped: bool = True, typed: str | None = None) -> Result:
+        return CliRunner().invoke(dlq.app, [*arguments, *(self.scope if scoped else [])], input=typed)
 
     def with_broker(self, work: Callable[[Broker], Any]) -> Any:
         async def run() -> Any:
@@ -44,8 +44,8 @@ class Commands:
 
         return asyncio.run(run())
 
-    def kill(self, name: str, count: int) -> list[str]:
-        """Let messages die, and wait until the API carried them to PostgreSQL."""
+    def kill(self, name: str, count: int, *, before: int = 0) -> list[str]:
+        """Let messages die, and wait until the API carried them to PostgreSQL beside the ones from before."""
 
         async def work(broker: Broker) -> list[str]:
             queue = self.environment.queue(name)
@@ -59,7 +59,7 @@ class Commands:
         found: list[str] = self.with_broker(work)
         for _ in range(600):
             rows = json.loads(self("status", "--json").stdout)
-            if [row["dead_count"] for row in rows if row["queue"] == name] == [count]:
+            if [row["dead_count"] for row in rows if row["queue"] == name] == [before + count]:
                 return found
             threading.Event().wait(0.05)
         raise AssertionError("the dead messages did not become dead letters")
@@ -95,13 +95,12 @@ def test_letters_are_redriven_purged_replayed_and_deleted(weir: Commands) -> Non
     ids = weir.kill("orders", 6)
     dry = json.loads(weir("redrive", "--queue", "orders", "--dry-run", "--json").stdout)
     assert (dry["state"], dry["matched"], dry["done"]) == ("completed", 6, 0)
-    done = json.loads(weir("redrive", "--where", "payload.n < 2", "--patch", '{"m": 1}', "--json").stdout)
+    few = ("--where", "payload.n < 2", "--patch", '{"m": 1}', "--canary", "0", "--yes", "--json")
+    done = json.loads(weir("redrive", *few).stdout)
     assert (done["state"], done["done"]) == ("completed", 2)
     assert weir("redrive", "--queue", "orders", "--id", ids[2]).exit_code == 0
     assert weir.waiting("orders") == [0, 1, 2]
     assert weir("delete", "orders", ids[3]).exit_code == 0
-    refused = weir("purge", "--queue", "orders")
-    assert refused.exit_code == 1
     line = weir("purge", "--queue", "orders", "--yes").stdout
     assert "completed: 2 matched of 2, 2 deleted" in line
     assert json.loads(weir("status", "--json").stdout)[0]["dead_count"] == 0
@@ -111,17 +110,51 @@ def test_letters_are_redriven_purged_replayed_and_deleted(weir: Commands) -> Non
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
 def test_everything_at_once_is_asked_about(weir: Commands, verb: str) -> None:
     weir.kill("orders", 3)
-    asked = weir(verb)
+    asked = weir(verb, typed="n\n")
     assert asked.exit_code == 1
-    assert "of every queue" in asked.output
-    assert json.loads(weir("task", "list", "--json").stdout) == []
+    assert "3 dead letters of every queue" in asked.output
+    assert [one["dry_run"] for one in json.loads(weir("task", "list", "--json").stdout)] == [True]
     assert json.loads(weir(verb, "--dry-run", "--json").stdout)["matched"] == 3
-    assert json.loads(weir(verb, "--yes", "--json").stdout)["done"] == 3
+    no_canary = ("--canary", "0") if verb == "redrive" else ()
+    assert json.loads(weir(verb, "--yes", *no_canary, "--json").stdout)["done"] == 3
+
+
+def test_a_redrive_counts_shows_what_its_patch_does_and_asks(weir: Commands) -> None:
+    weir.kill("orders", 2)
+    command = ("redrive", "--queue", "orders", "--patch", '{"m": payload.n}', "--canary", "0")
+    asked = weir(*command, typed="\n")
+    assert asked.exit_code == 1
+    assert '{"n": 0}\n  becomes {"n": 0, "m": 0}' in asked.stderr
+    assert "Send 2 dead letters back?" in asked.stderr
+    assert weir.waiting("orders") == []
+    assert "2 sent back" in weir(*command, typed="y\n").stdout
+    assert weir.waiting("orders") == [0, 1]
+
+
+def test_a_redrive_sends_ten_first_unless_it_is_told_otherwise(weir: Commands) -> None:
+    weir.kill("orders", 12)
+    begun = json.loads(weir("redrive", "--queue", "orders", "--yes", "--detach", "--json").stdout)
+    assert begun["canary"] == 10
+    weir("task", "cancel", begun["id"])
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_a_dry_run_is_begun_by_its_id_and_takes_nothing_that_died_later(weir: Commands, verb: str) -> None:
+    weir.kill("orders", 2)
+    dry = json.loads(weir(verb, "--queue", "orders", "--dry-run", "--json").stdout)
+    assert [one["payload"] for one in dry["shown"]] == [{"n": 0}, {"n": 1}]
+    weir.kill("orders", 3, before=2)
+    no_canary = ("--canary", "0") if verb == "redrive" else ()
+    done = json.loads(weir(verb, "--from-dry-run", dry["id"], *no_canary, "--json").stdout)
+    assert (done["state"], done["done"]) == ("completed", 2)
+    assert json.loads(weir("status", "--json").stdout)[0]["dead_count"] == 3
+    refused = weir(verb, "--from-dry-run", dry["id"], "--queue", "orders")
+    assert "takes what was counted" in str(refused.exception)
 
 
 def test_a_detached_task_is_paused_resumed_and_cancelled(weir: Commands) -> None:
     weir.kill("orders", 3)
-    slowly = ("redrive", "--queue", "orders", "--rate", "0.001", "--detach", "--json")
+    slowly = ("redrive", "--queue", "orders", "--rate", "0.001", "--yes", "--detach", "--json")
     task = json.loads(weir(*slowly).stdout)
     assert task["state"] in ("pending", "running")
     assert json.loads(weir("task", "show", task["id"], "--json").stdout)["kind"] == "redrive"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from tests.deadletters.world import World, numbers, with_limits
@@ -581,3 +582,30 @@ async def test_patience_is_told_as_people_say_it(world: World) -> None:
     action = await world.work(action)
     assert "after 1.5 s" in str(action.note)
     assert action.canary_state == "failed"
+
+
+@pytest.mark.parametrize("patch", ["1", "null", "'text'", "[1]", "payload.n > 1"])
+def test_a_patch_that_cannot_be_an_object_is_refused_before_anything_happens(patch: str) -> None:
+    with pytest.raises(InvalidInput, match="expected an object"):
+        redrive(queue="orders", patch=patch)
+
+
+@pytest.mark.parametrize(
+    ("patch", "payload"), [("payload.n", {"n": 1}), ('{"m": 1}', "text"), ('{"m": 1}', [1])]
+)
+async def test_a_patch_never_destroys_a_payload(world: World, patch: str, payload: Any) -> None:
+    queue = await world.define("orders")
+    await world.kill(queue, payload)
+    for dry_run in (True, False):
+        action = await world.work(await world.start(redrive(queue="orders", patch=patch, dry_run=dry_run)))
+        assert (action.done, action.skipped) == (0, 1)
+        assert "replace:" in str(action.problem)
+    assert await world.summary() == {"orders": 1}
+
+
+async def test_a_patch_that_says_so_replaces_whole_payloads(world: World) -> None:
+    queue = await world.define("orders")
+    await world.kill(queue, {"n": 1}, "text")
+    action = await world.work(await world.start(redrive(queue="orders", patch='replace: {"was": payload}')))
+    assert action.done == 2
+    assert [json.loads(one) for one in await world.waiting(queue)] == [{"was": {"n": 1}}, {"was": "text"}]

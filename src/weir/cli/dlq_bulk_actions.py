@@ -8,11 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.bulk_action_progress import begin_action, summary_of
-from weir.cli.options import CanaryOption, DetachOption, DryRunOption, JsonOption, LimitOption, with_options
+from weir.cli.bulk_action_progress import begin_action, show_dry_run, summary_of
+from weir.cli.options import (
+    CanaryOption,
+    DetachOption,
+    DryRunOption,
+    FromDryRunOption,
+    JsonOption,
+    LimitOption,
+    with_options,
+)
 from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
 from weir.errors import InvalidInput
+from weir.model.wording import amount
 
 task_app = typer.Typer(
     no_args_is_help=True, help="Redrives, purges and cancellations: how far they are; pause, resume, cancel."
@@ -23,31 +32,57 @@ ActionId = Annotated[
 ]
 
 
+CANARY = 10
+"""How many a redrive sends first, on the page too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkActionOptions:
     """The options that redrives and purges share."""
 
     filter: dict[str, Any]
     dry_run: bool
+    from_dry_run: str | None
     rate_per_s: float | None
     yes: bool
     detach: bool
     as_json: bool
 
-    def confirm(self, question: str) -> None:
-        """End the command unless the answer is yes. The question is not part of the output."""
-        if not self.yes and not self.dry_run:
-            typer.confirm(question, abort=True, err=True)
+    def begin(
+        self,
+        scope: ApiScope,
+        path: str,
+        *,
+        selection: dict[str, Any],
+        limits: dict[str, Any] | None = None,
+        asked: str,
+    ) -> None:
+        """Begin what the options say. Unless the user said yes before, a dry run counts first, and that is
+        asked about and begun."""
+        route = ("dlq", path)
+        limits = {"rate_per_s": self.rate_per_s, **(limits or {})}
+        if self.from_dry_run is not None:
+            self._refuse_more(selection)
+            body = {"from_dry_run": self.from_dry_run, **limits}
+        else:
+            # An empty filter means everything, which `all` must say; the user has confirmed it.
+            body = {"filter": self.filter, "all": not self.filter, **selection, **limits}
+            if self.dry_run:
+                show_dry_run(scope, route, body | {"dry_run": True}, as_json=self.as_json)
+                return
+            if not self.yes:
+                counted = show_dry_run(scope, route, body | {"dry_run": True}, to_stderr=True)
+                if not counted["matched"]:
+                    return
+                typer.confirm(asked.format(amount(counted["matched"], "dead letter")), abort=True, err=True)
+                body = {"from_dry_run": counted["id"], **limits}
+        begin_action(scope, route, body, detach=self.detach, as_json=self.as_json)
 
-    def body(self, **more: Any) -> dict[str, Any]:
-        """The request. An empty filter means everything, which `all` must say; the user has confirmed it."""
-        return {
-            "filter": self.filter,
-            "all": not self.filter,
-            "dry_run": self.dry_run,
-            "rate_per_s": self.rate_per_s,
-            **more,
-        }
+    def _refuse_more(self, selection: dict[str, Any]) -> None:
+        if self.dry_run or self.filter or any(selection.values()):
+            raise InvalidInput(
+                "`--from-dry-run` takes what was counted; leave out `--dry-run`, filters and `--patch`"
+            )
 
 
 def _read_options(
@@ -70,8 +105,9 @@ def _read_options(
         int | None, typer.Option(help="Take only deaths at or before this time, in milliseconds since 1970.")
     ] = None,
     dry_run: DryRunOption = False,
+    from_dry_run: FromDryRunOption = None,
     rate: Annotated[float | None, typer.Option(help="Take at most this many per second.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin at once: no dry run, no question.")] = False,
     detach: DetachOption = False,
     as_json: JsonOption = False,
 ) -> BulkActionOptions:
@@ -86,6 +122,7 @@ def _read_options(
     return BulkActionOptions(
         filter={name: value for name, value in conditions.items() if value is not None},
         dry_run=dry_run,
+        from_dry_run=from_dry_run,
         rate_per_s=rate,
         yes=yes,
         detach=detach,
@@ -98,10 +135,14 @@ def _read_options(
 def redrive(
     scope: ApiScope,
     options: BulkActionOptions,
-    canary: CanaryOption = 0,
+    canary: CanaryOption = CANARY,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die again.")] = 0.0,
     patch: Annotated[
-        str | None, typer.Option(help="CEL expression whose result is merged into each payload.")
+        str | None,
+        typer.Option(
+            help="CEL expression whose result, an object, is merged into each payload; after `replace:` the "
+            "result is the payload."
+        ),
     ] = None,
     letter_id: Annotated[
         str | None,
@@ -112,10 +153,13 @@ def redrive(
     if letter_id is not None:
         _redrive_one(scope, options, letter_id)
         return
-    if not options.filter:
-        options.confirm(f"Send the dead letters of every queue of {_named(scope)} back?")
-    body = options.body(canary=canary, canary_tolerance=tolerance, patch=patch)
-    begin_action(scope, ("dlq", "redrives"), body, detach=options.detach, as_json=options.as_json)
+    options.begin(
+        scope,
+        "redrives",
+        selection={"patch": patch},
+        limits={"canary": canary, "canary_tolerance": tolerance},
+        asked=f"Send {{}}{_whose(scope, options)} back?",
+    )
 
 
 @about_environment
@@ -128,10 +172,12 @@ def purge(
     ] = False,
 ) -> None:
     """Delete dead letters for good."""
-    every = f"the dead letters of every queue of {_named(scope)}"
-    options.confirm(f"Delete {'these dead letters' if options.filter else every} for good?")
-    body = options.body(include_unexhausted=everything)
-    begin_action(scope, ("dlq", "purges"), body, detach=options.detach, as_json=options.as_json)
+    options.begin(
+        scope,
+        "purges",
+        selection={"include_unexhausted": everything},
+        asked=f"Delete {{}}{_whose(scope, options)} for good?",
+    )
 
 
 @task_app.command("list")
@@ -189,8 +235,11 @@ def _redrive_one(scope: ApiScope, options: BulkActionOptions, letter_id: str) ->
         typer.echo(done["new_message_id"])
 
 
-def _named(scope: ApiScope) -> str:
-    return f"`{scope.environment}`" if scope.environment else "the environment"
+def _whose(scope: ApiScope, options: BulkActionOptions) -> str:
+    """What a question says if there is no filter."""
+    if options.filter:
+        return ""
+    return f" of every queue of {f'`{scope.environment}`' if scope.environment else 'the environment'}"
 
 
 def _change(scope: ApiScope, verb: str, action_id: str) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
-from weir.cli.bulk_action_progress import begin_action
+from weir.cli.bulk_action_progress import begin_action, selected
 from weir.cli.message_options import HeaderOption, KeyOption, TextOption
-from weir.cli.options import DetachOption, DryRunOption, JsonOption, given
+from weir.cli.options import DetachOption, DryRunOption, FromDryRunOption, JsonOption, given
 from weir.cli.output import print_json
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
@@ -41,6 +41,7 @@ def cancel_command(
         bool, typer.Option("--all", help="Cancel every message of the queue in this state.")
     ] = False,
     dry_run: DryRunOption = False,
+    from_dry_run: FromDryRunOption = None,
     rate: Annotated[float | None, typer.Option(help="Cancel at most this many per second.")] = None,
     detach: DetachOption = False,
     as_json: JsonOption = False,
@@ -52,13 +53,16 @@ def cancel_command(
         _cancel_ids(scope, message_ids or [], dry_run=dry_run, as_json=as_json)
         return
     match = given(
-        state=None if state == _ANY else state,
+        state=None if state == _ANY or from_dry_run is not None else state,
         key=key,
         header=_header(header),
         text=text,
         older_than_ms=None if older_than is None else duration_ms(older_than),
     )
-    body = {"filter": match, "all": everything, "dry_run": dry_run, "rate_per_s": rate}
+    body = {
+        **selected(match, everything=everything, dry_run=dry_run, from_dry_run=from_dry_run),
+        "rate_per_s": rate,
+    }
     path = ("queues", queue, "messages", "cancellations")
     begin_action(scope, path, body, detach=detach, as_json=as_json)
 

@@ -26,6 +26,14 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count the ma
 DetachOption = Annotated[
     bool, typer.Option("--detach", help="Return at once, while the servers do the work.")
 ]
+FromDryRunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-dry-run",
+        metavar="TASK_ID",
+        help="Take what this dry run counted, and nothing that came after it.",
+    ),
+]
 CanaryOption = Annotated[
     int, typer.Option(min=0, max=1_000, help="Send this many first, and go on only if they succeed.")
 ]

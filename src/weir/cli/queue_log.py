@@ -8,9 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
-from weir.cli.bulk_action_progress import begin_action
+from weir.cli.bulk_action_progress import begin_action, selected
 from weir.cli.message_options import KeyOption
-from weir.cli.options import CanaryOption, DetachOption, DryRunOption, JsonOption, given, moment_ms
+from weir.cli.options import (
+    CanaryOption,
+    DetachOption,
+    DryRunOption,
+    FromDryRunOption,
+    JsonOption,
+    given,
+    moment_ms,
+)
 from weir.cli.output import Columns, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.model.clock import SystemClock
@@ -77,6 +85,7 @@ def replay(
     where: WhereOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay the whole log.")] = False,
     dry_run: DryRunOption = False,
+    from_dry_run: FromDryRunOption = None,
     rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None,
     canary: CanaryOption = 0,
     tolerance: Annotated[float, typer.Option(help="Share of the canary that may die.")] = 0.0,
@@ -85,11 +94,10 @@ def replay(
 ) -> None:
     """Send messages of a log into a queue, each once; the servers do the work."""
     span = _span(begin, end, names=("from_ms", "to_ms"))
+    match = given(key=key, expression=where, **span)
     body = {
         "into": into,
-        "filter": given(key=key, expression=where, **span),
-        "all": everything,
-        "dry_run": dry_run,
+        **selected(match, everything=everything, dry_run=dry_run, from_dry_run=from_dry_run),
         "rate_per_s": rate,
         "canary": canary,
         "canary_tolerance": tolerance,

@@ -14,11 +14,19 @@ from weir.control.database import Connection, Database, execute
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.scopes import scope_names
 from weir.deadletters.bulk_action_states import BulkActionState
-from weir.deadletters.bulk_actions import BulkAction, CanaryState, NewBulkAction, action_of
+from weir.deadletters.bulk_actions import (
+    BulkAction,
+    BulkActionKind,
+    CanaryState,
+    NewBulkAction,
+    action_of,
+)
+from weir.deadletters.counted import check_dry_run
 from weir.deadletters.groups import group_keys
-from weir.deadletters.log_selection import NewLogReplay
+from weir.deadletters.log_selection import LogSelection, NewLogReplay
 from weir.deadletters.message_selection import NewCancellation
 from weir.deadletters.queries import BULK_ACTIONS
+from weir.deadletters.rates import SendLimits
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
@@ -37,6 +45,16 @@ class BulkActionStore:
 
     async def create(self, environment: EnvironmentRef, new: NewBulkAction, *, by: str) -> BulkAction:
         """Fix what the action is about (walk keys and high-water mark) and leave the work to a runner."""
+        if new.counted is not None:
+            dry = await self.find(environment, new.counted.dry_run)
+            unstated = not new.counted.is_stated
+            check_dry_run(
+                dry,
+                new.kind,
+                filter=unstated or new.filter == dry.filter,
+                patch=unstated or new.patch == dry.patch,
+            )
+            return await self._start_counted(environment, dry, new.limits, by=by)
         by_group, walk_keys = await self._walk_keys(environment, new)
         action_id = new_id()
         async with self._database.transaction() as connection:
@@ -51,7 +69,7 @@ class BulkActionStore:
                 created_by=by,
                 now_ms=self._clock.now_ms(),
             )
-            await self._record(connection, environment, by, f"dlq.{new.kind}", action_id, **new.described())
+            await self._record(connection, environment, by, new.kind.request, action_id, **new.described())
         return await self.find(environment, action_id)
 
     async def create_cancellation(
@@ -59,6 +77,16 @@ class BulkActionStore:
     ) -> BulkAction:
         """Fix which messages are meant (none that is enqueued later) and leave the work to a runner."""
         queue = environment.queue(new.selection.queue)
+        if new.counted is not None:
+            dry = await self.find(environment, new.counted.dry_run)
+            counted, unstated = dry.selection, not new.counted.is_stated
+            check_dry_run(
+                dry,
+                BulkActionKind.CANCEL,
+                queue=counted is None or counted.queue == new.selection.queue,
+                filter=unstated or counted is None or counted.described() == new.selection.described(),
+            )
+            return await self._start_counted(environment, dry, SendLimits(rate_per_s=new.rate_per_s), by=by)
         counts = await self._broker.count_messages(queue)
         now_ms = await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
         selection = replace(new.selection, enqueued_to_ms=now_ms - (new.selection.older_than_ms or 0))
@@ -77,7 +105,9 @@ class BulkActionStore:
                 created_by=by,
                 now_ms=self._clock.now_ms(),
             )
-            await self._record(connection, environment, by, "message.cancel", action_id, **new.described())
+            await self._record(
+                connection, environment, by, BulkActionKind.CANCEL.request, action_id, **new.described()
+            )
         return await self.find(environment, action_id)
 
     async def create_log_replay(
@@ -86,6 +116,17 @@ class BulkActionStore:
         """Fix which messages are meant (none that ends later) and leave the work to a runner."""
         await self._broker.state(environment.queue(new.into))
         now_ms = self._clock.now_ms()
+        if new.counted is not None:
+            dry = await self.find(environment, new.counted.dry_run)
+            counted, unstated = dry.log_selection, not new.counted.is_stated
+            check_dry_run(
+                dry,
+                BulkActionKind.REPLAY,
+                queue=counted is None or counted.queue == new.selection.queue,
+                into=dry.into == new.into,
+                filter=unstated or _is_same_span(new.selection, dry),
+            )
+            return await self._start_counted(environment, dry, new.limits, by=by)
         selection = replace(new.selection, to_ms=min(new.selection.to_ms, now_ms))
         action_id = new_id()
         async with self._database.transaction() as connection:
@@ -101,7 +142,31 @@ class BulkActionStore:
                 created_by=by,
                 now_ms=now_ms,
             )
-            await self._record(connection, environment, by, "log.replay", action_id, **new.described())
+            await self._record(
+                connection, environment, by, BulkActionKind.REPLAY.request, action_id, **new.described()
+            )
+        return await self.find(environment, action_id)
+
+    async def _start_counted(
+        self, environment: EnvironmentRef, dry: BulkAction, limits: SendLimits, *, by: str
+    ) -> BulkAction:
+        """Take what a dry run counted, and nothing that came after it."""
+        action_id = new_id()
+        state = CanaryState.SENDING if limits.canary else CanaryState.OFF
+        details = {"from_dry_run": dry.id, "filter": dry.described_filter(), "patch": dry.patch}
+        async with self._database.transaction() as connection:
+            await execute(
+                connection,
+                BULK_ACTIONS["start_counted"],
+                id=action_id,
+                counted_by=dry.id,
+                **limits.columns(),
+                canary_state=state,
+                created_by=by,
+                now_ms=self._clock.now_ms(),
+            )
+            given = {name: value for name, value in (details | limits.described()).items() if value}
+            await self._record(connection, environment, by, dry.kind.request, action_id, **given)
         return await self.find(environment, action_id)
 
     async def find(self, environment: EnvironmentRef, action_id: str) -> BulkAction:
@@ -228,6 +293,12 @@ def _limit_columns(new: NewBulkAction | NewLogReplay) -> dict[str, Any]:
     sends_canary = new.limits.canary and not new.dry_run
     state = CanaryState.SENDING if sends_canary else CanaryState.OFF
     return {**new.limits.columns(), "canary_state": state}
+
+
+def _is_same_span(asked: LogSelection, dry: BulkAction) -> bool:
+    """Whether a request states the selection of a dry run, whose span ended when it was asked for."""
+    bounded = replace(asked, to_ms=min(asked.to_ms, dry.created_at_ms))
+    return bounded == dry.log_selection
 
 
 def _expected(counts: MessageCounts, state: MessageState | None) -> int:

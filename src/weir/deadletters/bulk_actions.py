@@ -9,6 +9,7 @@ from typing import Any
 from weir.control.database import Row
 from weir.control.scopes import scope_of
 from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.counted import CountedBy, check_counted
 from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.log_selection import LogSelection
 from weir.deadletters.message_selection import MessageSelection, selection_of
@@ -35,6 +36,11 @@ class BulkActionKind(StrEnum):
         """The first word of its entries in the audit log."""
         return {BulkActionKind.CANCEL: "message", BulkActionKind.REPLAY: "log"}.get(self, "dlq")
 
+    @property
+    def request(self) -> str:
+        """Its entry in the audit log when somebody asks for it, such as `dlq.purge`."""
+        return f"{self.subject}.{self}"
+
 
 class CanaryState(StrEnum):
     OFF = "off"
@@ -55,8 +61,11 @@ class NewBulkAction:
     dry_run: bool = False
     limits: SendLimits = NO_LIMITS
     patch: str | None = None
+    counted: CountedBy | None = None
+    """Take the selection of a dry run instead of the filter and the patch."""
 
     def __post_init__(self) -> None:
+        check_counted(self.counted, dry_run=self.dry_run)
         self._check_extent()
         if self.kind in (BulkActionKind.CANCEL, BulkActionKind.REPLAY):
             raise InvalidInput("messages are cancelled by a `NewCancellation`, replayed by a `NewLogReplay`")
@@ -71,7 +80,7 @@ class NewBulkAction:
         """Refuse an empty filter without `all`, and `all` with a filter. A dry run needs no `all`."""
         if self.everything and not self.filter.empty:
             raise InvalidInput("`all` goes without a filter; leave one of them out")
-        if self.filter.empty and not self.everything and not self.dry_run:
+        if self.filter.empty and not (self.everything or self.dry_run or self.counted):
             raise InvalidInput(
                 f"a {self.kind} without a filter would take every dead letter of the environment; "
                 "name a queue, or ask for `all`"

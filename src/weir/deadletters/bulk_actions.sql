@@ -49,6 +49,19 @@ VALUES (
     false, '{0}', 0, %(expected)s, %(created_by)s, %(now_ms)s, %(now_ms)s
 );
 
+-- name: start_counted
+-- Write down an action that takes what a completed dry run counted, up to the bound that the dry run had.
+INSERT INTO weir.dead_letter_tasks (
+    id, organization, project, environment, kind, state, dry_run, filter, selection, patch, rate_per_s,
+    canary, canary_tolerance, canary_patience_ms, canary_state,
+    by_group, lanes, high_water, expected, created_by, created_at_ms, next_at_ms
+)
+SELECT %(id)s, organization, project, environment, kind, 'pending', false, filter, selection, patch, %(rate_per_s)s,
+       %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s,
+       by_group, lanes, high_water, scanned, %(created_by)s, %(now_ms)s, %(now_ms)s
+FROM weir.dead_letter_tasks
+WHERE id = %(counted_by)s::uuid AND dry_run AND state = 'completed';
+
 -- name: find_action
 -- One action of an environment, with the deaths that followed it.
 $ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from weir.deadletters.counted import CountedBy, check_counted
 from weir.deadletters.filters import check_boolean, compile_known, payload_of, predicate
 from weir.deadletters.rates import NO_LIMITS, SendLimits
 from weir.errors import InvalidInput
@@ -106,11 +107,14 @@ class NewLogReplay:
     """Must be set if the selection is the whole log."""
     dry_run: bool = False
     limits: SendLimits = NO_LIMITS
+    counted: CountedBy | None = None
+    """Take the selection of a dry run instead of this one, which names only the queue then."""
 
     def __post_init__(self) -> None:
+        check_counted(self.counted, dry_run=self.dry_run)
         check_name(self.into, what="queue name")
         whole = self.selection == LogSelection(queue=self.selection.queue)
-        if whole and not (self.everything or self.dry_run):
+        if whole and not (self.everything or self.dry_run or self.counted):
             raise InvalidInput(
                 "this would replay the whole log; name a span, a key or an expression, or say so with "
                 "`all: true`"

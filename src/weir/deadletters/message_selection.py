@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from weir.deadletters.counted import CountedBy, check_counted
 from weir.deadletters.rates import check_rate
 from weir.errors import InvalidInput
 from weir.model.inspection import MessageFilter, MessageState, check_filter
@@ -89,10 +90,13 @@ class NewCancellation:
     """Must be set if the selection is open."""
     dry_run: bool = False
     rate_per_s: float | None = None
+    counted: CountedBy | None = None
+    """Take the selection of a dry run instead of this one, which names only the queue then."""
 
     def __post_init__(self) -> None:
         check_rate(self.rate_per_s)
-        if self.selection.is_open and not (self.everything or self.dry_run):
+        check_counted(self.counted, dry_run=self.dry_run)
+        if self.selection.is_open and not (self.everything or self.dry_run or self.counted):
             raise InvalidInput(
                 "the filter matches every message of the queue or of its state; narrow it, or say so with "
                 "`all: true`"

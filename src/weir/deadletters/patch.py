@@ -9,11 +9,19 @@ from datetime import datetime
 from typing import Any
 
 from weir.deadletters.dead_letter import DeadLetter
-from weir.deadletters.filters import compile_known, payload_of, variables_of
+from weir.deadletters.filters import VARIABLES, compile_known, payload_of, variables_of
 from weir.errors import InvalidInput
 from weir.spec.cel import Expression
+from weir.spec.infer import TypeMistake, infer
 from weir.spec.ir import MessageField
 from weir.spec.message_values import conformed
+from weir.spec.types import ANY
+
+REPLACE = "replace:"
+"""A patch that begins with it answers whole payloads."""
+_HOW = (
+    f'expected an object, such as `{{"currency": "EUR"}}`; begin with `{REPLACE}` to replace whole payloads'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +30,8 @@ class Patch:
 
     expression: Expression
     fields: tuple[MessageField, ...] = ()
+    replaces: bool = False
+    """The answer is the new payload, and is not merged into the old one."""
 
     def apply(self, letter: DeadLetter) -> bytes:
         """The patched payload; InvalidInput if there is no answer or it breaks the message type.
@@ -29,7 +39,7 @@ class Patch:
         It merges objects as JSON Merge Patch does: null removes a member, any other value sets it.
         """
         answer = self.expression.evaluate(variables_of(letter, self.expression))
-        patched = merged(payload_of(letter), answer)
+        patched = answer if self.replaces else _merged_into(payload_of(letter), answer)
         if self.fields:
             if not isinstance(patched, Mapping):
                 raise InvalidInput("the patched payload is not an object, as the message type asks")
@@ -42,7 +52,33 @@ class Patch:
 
 def compile_patch(text: str, fields: tuple[MessageField, ...] = ()) -> Patch:
     """Compile a patch; a bad expression is refused before anything is touched."""
-    return Patch(expression=compile_known(text), fields=fields)
+    expression = text.removeprefix(REPLACE)
+    replaces = expression != text
+    if not replaces:
+        _check_object(expression)
+    return Patch(expression=compile_known(expression), fields=fields, replaces=replaces)
+
+
+def _check_object(text: str) -> None:
+    """Refuse a patch that can never answer an object, whatever its variables are."""
+    try:
+        kind = infer(text, VARIABLES)
+    except TypeMistake:
+        # The engine may still have an answer.
+        return
+    if kind != ANY and kind.name != "map":
+        raise InvalidInput(f"the patch `{text:.80}` answers {kind}; {_HOW}")
+
+
+def _merged_into(payload: Any, answer: Any) -> Any:
+    if not isinstance(answer, Mapping):
+        raise InvalidInput(f"the patch answers `{json.dumps(answer, default=str):.80}`; {_HOW}")
+    if not isinstance(payload, Mapping):
+        raise InvalidInput(
+            "the payload is not a JSON object, so nothing can be merged into it; "
+            f"begin the patch with `{REPLACE}` to replace it"
+        )
+    return merged(payload, answer)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -14,6 +14,7 @@ from weir.deadletters.bulk_actions import (
     BulkActionKind,
     NewBulkAction,
 )
+from weir.deadletters.counted import CountedBy
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter
 from weir.deadletters.groups import Group
@@ -148,7 +149,23 @@ class SendLimitsBody(Schema):
         return SendLimits(**{name: getattr(self, name) for name in SendLimitsBody.model_fields})
 
 
-class BulkActionBody(Schema):
+class CountedBody(Schema):
+    """A bulk action that may take what a dry run counted."""
+
+    from_dry_run: Annotated[StrictStr, Field(max_length=64)] | None = Field(
+        default=None,
+        description="Id of a completed dry run: take what it counted, and nothing that came after it. If the "
+        "request says what is meant as well, it must say the same (409).",
+    )
+
+    def counted(self, *selection: str) -> CountedBy | None:
+        """The dry run, and whether it says itself what is meant, as it does with any of these members."""
+        if self.from_dry_run is None:
+            return None
+        return CountedBy(dry_run=self.from_dry_run, is_stated=bool(self.model_fields_set & {*selection}))
+
+
+class BulkActionBody(CountedBody):
     """The members that redrives and purges have in common."""
 
     filter: FilterBody = FilterBody()
@@ -164,7 +181,12 @@ class RedriveBody(SendLimitsBody, BulkActionBody):
         json_schema_extra={"examples": [{"filter": {"queue": "orders"}, "canary": 10, "rate_per_s": 100}]}
     )
 
-    patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
+    patch: Cel | None = Field(
+        default=None,
+        description="CEL whose answer, an object, is merged into each payload. After `replace:` the answer "
+        "is the whole payload.",
+        examples=['{"currency": "EUR"}'],
+    )
 
     def bulk_action(self) -> NewBulkAction:
         return NewBulkAction(
@@ -174,6 +196,7 @@ class RedriveBody(SendLimitsBody, BulkActionBody):
             dry_run=self.dry_run,
             limits=self.limits(),
             patch=self.patch,
+            counted=self.counted("filter", "all", "patch"),
         )
 
 
@@ -193,6 +216,7 @@ class PurgeBody(BulkActionBody):
             everything=self.all,
             dry_run=self.dry_run,
             limits=SendLimits(rate_per_s=self.rate_per_s),
+            counted=self.counted("filter", "all", "include_unexhausted"),
         )
 
 

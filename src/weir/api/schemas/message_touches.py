@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from weir.api.schemas.dead_letters import Rate
+from weir.api.schemas.dead_letters import CountedBody, Rate
 from weir.api.schemas.shared import Delay, Name, Schema
 from weir.deadletters.message_selection import MessageSelection, NewCancellation
 from weir.errors import InvalidInput
@@ -93,7 +93,7 @@ class CancellationFilter(Schema):
         )
 
 
-class CancellationBody(Schema):
+class CancellationBody(CountedBody):
     """Cancel messages of a queue, as a bulk action."""
 
     model_config = ConfigDict(
@@ -116,6 +116,7 @@ class CancellationBody(Schema):
             everything=self.all,
             dry_run=self.dry_run,
             rate_per_s=self.rate_per_s,
+            counted=self.counted("filter", "all"),
         )
 
 

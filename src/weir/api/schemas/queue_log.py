@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from weir.api.schemas.dead_letters import Cel, Moment, SendLimitsBody
+from weir.api.schemas.dead_letters import Cel, CountedBody, Moment, SendLimitsBody
 from weir.api.schemas.messages import LifeView
 from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.log_selection import LogSelection, NewLogReplay
@@ -75,7 +75,7 @@ class LogFilter(Schema):
         return LogSelection(queue=queue, **self.model_dump())
 
 
-class LogReplayBody(SendLimitsBody):
+class LogReplayBody(SendLimitsBody, CountedBody):
     """Send messages of a log into a queue, as a bulk action."""
 
     model_config = ConfigDict(
@@ -96,4 +96,5 @@ class LogReplayBody(SendLimitsBody):
             everything=self.all,
             dry_run=self.dry_run,
             limits=self.limits(),
+            counted=self.counted("filter", "all"),
         )
