@@ -17,6 +17,8 @@ async def test_an_environment_that_exists_is_found_while_somebody_changes_it(
     async with database.transaction() as connection:
         await ensure_environment(connection, environment, now_ms=1)
     async with database.transaction() as changing:
-        await execute(changing, SQL["limit_environment"], concurrency=5, **scope_names(environment))
+        await execute(
+            changing, SQL["limit_environment"], concurrency=5, by_spec=False, **scope_names(environment)
+        )
         async with asyncio.timeout(1), database.transaction() as other:
             await ensure_environment(other, environment, now_ms=2)

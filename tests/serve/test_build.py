@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from weir.control.database import Database
+from weir.control.spec_plans import SpecText
 from weir.embedded.datadir import SEALING_KEYS, DataDir
 from weir.errors import Misconfigured
 from weir.model.durations import DAY_MS
@@ -17,7 +18,6 @@ from weir.model.names import EnvironmentRef
 from weir.serve.build import open_process
 from weir.serve.hooks import open_worker
 from weir.settings import EmbeddedSettings, Settings, StoreUrls, WarehouseSettings
-from weir.spec.language import read_spec
 from weir.testing.memory import MemoryBroker
 from weir.workers.worker import WorkerOptions
 
@@ -63,7 +63,7 @@ async def test_a_start_names_variables_that_are_not_read_any_more_and_demands_th
         assert services.specs is not None
         assert services.secrets is not None
         text = SPEC.format(name=name)
-        await services.specs.apply(environment, read_spec(text), source=text, file="a.weir", actor="test")
+        await services.specs.apply(environment, SpecText(source=text), actor="test")
     with structlog.testing.capture_logs() as lines:
         async with open_process(keyless, urls, accept_loss=True) as process:
             assert process.services.secrets is not None

@@ -25,7 +25,7 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.spec_plans import SpecText
 from weir.control.spec_register import KEPT_REVISIONS, SpecRegister
 from weir.control.tenants import Tenants
-from weir.errors import BrokerUnavailable, Conflict, ControlUnavailable, Overloaded
+from weir.errors import BrokerUnavailable, Conflict, ControlUnavailable, InvalidInput, Overloaded
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.schedules.register import Schedules
@@ -380,16 +380,17 @@ async def test_revisions_are_bounded_and_the_same_text_is_none(
 async def test_no_connection_is_held_while_a_spec_is_planned(
     specs: SpecRegister, database: Database, environment: EnvironmentRef
 ) -> None:
-    busy = []
+    looked = []
     in_box = specs.in_box
 
     async def look(*args: object) -> object:
-        busy.append(database.state().busy)
+        await until(lambda: database.state().busy == 0, within_s=5)
+        looked.append(args[1])
         return await in_box(*args)  # type: ignore[arg-type]
 
     specs.in_box = look  # type: ignore[assignment, method-assign]
     await apply(specs, environment, spec_of("a"))
-    assert busy == [0]
+    assert len(looked) == 1
 
 
 async def test_more_than_a_few_plans_of_one_environment_are_refused_at_once(
@@ -449,3 +450,38 @@ async def test_a_registry_sees_a_change_that_is_committed_after_a_later_one(
         assert registry.snapshot.queues[other.queue("q")].concurrency == 2
     assert await registry.refresh()
     assert registry.snapshot.queues[environment.queue("q")].concurrency == 1
+
+
+async def test_a_plan_refuses_the_queue_of_another_channel_and_the_schedule_of_the_spec(
+    specs: SpecRegister,
+    apps: AppRegister,
+    database: Database,
+    environment: EnvironmentRef,
+    broker: MemoryBroker,
+) -> None:
+    await apply(specs, environment, spec_of("used", more=" schedule Nightly { every: 1h, queue: used }"))
+    await use_by_channel(database, broker, environment)
+    mine = "channel mine { consumer c { queue: used } } schedule Nightly { every: 1h, queue: used }"
+    found = await specs.plan(environment, spec_of("used", more=f" {mine}"))
+    assert found.refusals == (
+        "the queue `used` belongs to a consumer of the channel `news`; "
+        "give consumer `c` of channel `mine` another queue",
+    )
+    text = SpecText(source="app Code { queue own {} schedule Nightly { every: 1h, queue: own } }")
+    found = await apps.plan(environment, "Code", text)
+    assert found.refusals == (
+        "schedule `Nightly` belongs to the spec `Shop`; use another name, or take it out there",
+    )
+
+
+async def test_a_schedule_that_comes_while_its_queue_is_removed_is_not_left_without_one(
+    specs: SpecRegister, broker: MemoryBroker, database: Database, environment: EnvironmentRef
+) -> None:
+    for _ in range(4):
+        await apply(specs, environment, spec_of("used", "kept"))
+        removed, scheduled = await both(
+            apply(specs, environment, spec_of("kept")), use_by_schedule(database, broker, environment)
+        )
+        assert isinstance(removed, Conflict) != isinstance(scheduled, InvalidInput), (removed, scheduled)
+        if isinstance(removed, Conflict):
+            await Schedules(database, broker).delete(environment, "nightly")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from weir.cli.spec import app
 from weir.errors import SpecInvalid
+from weir.serve.spec_checks import SPEC_CHECKS
 from weir.spec.bounds import MAX_CONSUMERS, MAX_FIELDS
 from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
@@ -297,3 +298,40 @@ def test_formatting_writes_a_file_whole_with_its_permissions(
     assert "queue Größe {}" in path.read_text(encoding="utf-8")
     assert path.stat().st_mode & 0o777 == 0o640
     assert [one.name for one in tmp_path.iterdir()] == ["a.weir"]
+
+
+REFUSED_BY_OTHERS = {
+    "alert x { when: foo > 5 }": "when",
+    "alert x { when: backlog > 5, window: 1s }": "window",
+    "alert x { when: backlog > 5, window: 30d }": "window",
+    "alert x { when: backlog > 5, cooldown: 30d }": "cooldown",
+    "alert x { when: backlog > -1 }": "when",
+    "alert x { when: unreachable_workers > 5, queue: q }": "when",
+    f"alert x {{ when: backlog > 5, channels: [{', '.join(f'c{n}' for n in range(200))}] }}": "channels",
+    'alert x { when: backlog > 5, channels: ["a\\u0007"] }': "channels",
+    f'channel c {{ name: "{"n" * 300}" }}': "name",
+    'channel c { consumer a { name: "x\\u0007", queue: q } }': "name",
+    "channel c { consumer a { queue: q } consumer b { queue: q } }": "queue",
+    "channel c { consumer a { queue: q } } channel d { consumer b { queue: q } }": "queue",
+    "queue z { retention { max_depth: 2000000000 } }": "max_depth",
+    "queue z { delivery { max_backoff: 900d } }": "max_backoff",
+    "queue z { delivery { lease: 30d } }": "lease",
+}
+
+
+@pytest.mark.parametrize("part", REFUSED_BY_OTHERS)
+def test_what_an_apply_would_refuse_is_a_mistake_at_its_place(part: str) -> None:
+    text = f"app A {{\n  queue q {{}}\n  {part}\n}}"
+    with pytest.raises(SpecInvalid) as caught:
+        read_spec(text, more=SPEC_CHECKS)
+    (error,) = caught.value.extra["errors"]
+    key = REFUSED_BY_OTHERS[part]
+    places = [found.end() for found in re.finditer(rf"{key}: ?\[?", text.split("\n")[2])]
+    assert (error["line"], error["column"] - 1) in [(3, place) for place in places], error
+
+
+def test_the_command_checks_what_an_apply_checks(tmp_path: Path) -> None:
+    path = tmp_path / "a.weir"
+    path.write_text("app A { alert x { when: foo > 5 } }")
+    answer = CliRunner().invoke(app, ["check", str(path)])
+    assert (answer.exit_code, "a.weir:1:25: " in answer.output) == (1, True), answer.output

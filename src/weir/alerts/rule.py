@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import ge, gt, le, lt
 from types import MappingProxyType
+from typing import Any
 
 from weir.alerts.alert_metrics import CATALOGUE, About, Metric, condition_words, parse_metric
 from weir.errors import InvalidInput
 from weir.model.durations import SECOND_MS, WEEK_MS
 from weir.model.names import EnvironmentRef, check_name
 from weir.model.wording import duration
-from weir.spec.ir import DEFAULT_ALERT_COOLDOWN_MS, DEFAULT_ALERT_WINDOW_MS
+from weir.spec.ir import DEFAULT_ALERT_COOLDOWN_MS, DEFAULT_ALERT_WINDOW_MS, AlertSpec, AppSpec
 
 # The finest bucket of the warehouse.
 MIN_WINDOW_MS = 5 * SECOND_MS
@@ -140,6 +141,50 @@ def draft_of(
     )
     _check_fit(draft)
     return draft
+
+
+def draft_from_spec(alert: AlertSpec) -> RuleDraft:
+    """The rule of an `alert` block, with the checks of the API."""
+    return draft_of(
+        name=alert.name,
+        metric=alert.metric,
+        operator=alert.operator,
+        threshold=alert.threshold,
+        queue=alert.queue,
+        window_ms=alert.window_ms,
+        cooldown_ms=alert.cooldown_ms,
+        auto_resolve=alert.auto_resolve,
+        channels=alert.channels,
+    )
+
+
+def alert_mistakes(app: AppSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What rules refuse in the alerts of a spec: the path of each mistake, and what is wrong."""
+    for alert in app.alerts:
+        for key, given in _given(alert).items():
+            try:
+                draft_of(
+                    name=alert.name,
+                    metric=alert.metric,
+                    operator=alert.operator,
+                    threshold=alert.threshold,
+                    **given,
+                )
+            except InvalidInput as error:
+                yield ("alert", alert.name, key), error.message
+                if key == "when":
+                    break
+
+
+def _given(alert: AlertSpec) -> dict[str, dict[str, Any]]:
+    """The arguments that each property of an alert gives, beside its condition."""
+    return {
+        "when": {},
+        "queue": {"queue": alert.queue},
+        "window": {"window_ms": alert.window_ms},
+        "cooldown": {"cooldown_ms": alert.cooldown_ms},
+        "channels": {"channels": alert.channels},
+    }
 
 
 def _number(value: float, *, what: str) -> float:

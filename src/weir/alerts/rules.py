@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from weir.alerts.alert_metrics import Metric
 from weir.alerts.alert_records import close_alerts
-from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, draft_of
+from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, draft_from_spec
+from weir.control.changes import begin_change
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
-from weir.control.tenants import ensure_environment
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
@@ -34,7 +34,7 @@ class AlertRules:
             id=new_id(), environment=environment, draft=draft, created_at_ms=now_ms, updated_at_ms=now_ms
         )
         async with self._database.transaction() as connection:
-            await ensure_environment(connection, environment, now_ms=now_ms)
+            await begin_change(connection, environment, now_ms=now_ms)
             await self._put(connection, rule, now_ms=now_ms)
         return rule
 
@@ -42,6 +42,7 @@ class AlertRules:
         """Replace a rule. Its open alerts are closed if it watches something else now."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
+            await begin_change(connection, environment, now_ms=now_ms)
             before = await _find(connection, environment, rule_id)
             rule = replace(before, draft=draft, updated_at_ms=now_ms)
             await self._put(connection, rule, now_ms=now_ms)
@@ -108,21 +109,6 @@ async def follow_spec(
 ) -> None:
     """Update the rules from an applied spec, inside its transaction."""
     await sync_from_spec(connection, environment, app.alerts, now_ms=SystemClock().now_ms())
-
-
-def draft_from_spec(alert: AlertSpec) -> RuleDraft:
-    """The rule of an `alert` block, with the checks of the API."""
-    return draft_of(
-        name=alert.name,
-        metric=alert.metric,
-        operator=alert.operator,
-        threshold=alert.threshold,
-        queue=alert.queue,
-        window_ms=alert.window_ms,
-        cooldown_ms=alert.cooldown_ms,
-        auto_resolve=alert.auto_resolve,
-        channels=alert.channels,
-    )
 
 
 def rule_of(row: Row) -> AlertRule:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weir.channels.consumers import ensure_consumers
 from weir.control.audit_log import AuditedChange, record
+from weir.control.changes import begin_change
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import NamedQuery, load_queries
@@ -55,11 +56,13 @@ class Channels:
     async def put(self, environment: EnvironmentRef, channel: ChannelSpec, *, by: str) -> None:
         """Create a channel, or change its name and consumers; they keep their tokens and dead letters."""
         async with self._database.transaction() as connection:
+            await begin_change(connection, environment, now_ms=self._clock.now_ms())
             await self._put(connection, environment, channel, by=by)
 
     async def remove(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> None:
         """Remove a channel; its consumers' queues and their dead letters stay, without a channel."""
         async with self._database.transaction() as connection:
+            await begin_change(connection, environment, now_ms=self._clock.now_ms())
             if not await self._remove(connection, environment, channel_id, by=by):
                 raise NotFound(f"there is no channel `{channel_id}` here")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
+import time
 from dataclasses import asdict
+from typing import Any
 
 import typer
 
@@ -21,6 +25,9 @@ from weir.spec.dump import dumped
 from weir.spec.plan import Effect, Plan, rendered_plan
 from weir.tasks.address import ApiAddress
 from weir.tasks.app import App
+
+PATIENCE_S = 60.0
+"""How long a worker that starts waits for a server that is busy with other declarations."""
 
 
 def session_of(address: ApiAddress) -> ApiSession:
@@ -44,13 +51,26 @@ async def plan_over_http(api: ApiSession, app: App) -> Plan:
 async def declare_over_http(api: ApiSession, app: App) -> None:
     """Declare an app. Without the right to, print the differences, and fail only if queues are missing."""
     try:
-        found = plan_of(await api.put("apps", app.name, body=_body(app)))
+        found = plan_of(await _put_when_free(api, app))
     except RefusedByApi as error:
         if error.problem.get("code") == Forbidden.code:
             _tell_differences(await plan_over_http(api, app), app)
             return
         raise _refused(app, error.problem.get("refusals") or [error.message]) from None
     _tell_changes(found, app)
+
+
+async def _put_when_free(api: ApiSession, app: App) -> dict[str, Any]:
+    """Declare an app. Many workers may start at once, so an answer that says "try again" is followed."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await api.put("apps", app.name, body=_body(app))
+        except RefusedByApi as error:
+            if not error.problem.get("retryable") or time.monotonic() > until_s:
+                raise
+            # Not all at the same moment again.
+            await asyncio.sleep(error.problem.get("retry_after", 1) * random.uniform(0.5, 1.5))
 
 
 async def declare_in_stores(

@@ -18,6 +18,7 @@ from weir.cli.running import import_from_here
 from weir.cli.tables import number_column
 from weir.errors import InvalidInput, SpecInvalid
 from weir.model.wording import amount
+from weir.serve.spec_checks import SPEC_CHECKS
 from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
@@ -173,12 +174,12 @@ def show(
 def _body(path: Path) -> dict[str, str]:
     """The request for a spec. It is read here first, so that an error names its place in the file."""
     source = _text(path)
-    read_spec(source, file=_name(path))
+    read_spec(source, file=_name(path), more=SPEC_CHECKS)
     return {"source": source, "file": _name(path)}
 
 
 def _read(path: Path) -> AppSpec:
-    return read_spec(_text(path), file=_name(path))
+    return read_spec(_text(path), file=_name(path), more=SPEC_CHECKS)
 
 
 def _name(path: Path) -> str:

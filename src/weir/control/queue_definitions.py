@@ -63,8 +63,8 @@ class QueueDefinitions:
             await forget_queues(connection, queue.scope, [queue.queue])
 
     async def find(self, queue: QueueRef) -> QueueDefinition | None:
-        row = await self._database.fetch_one(SQL["find_queue"], **queue_names(queue))
-        return None if row is None else _definition(row)
+        async with self._database.connection() as connection:
+            return await find_definition(connection, queue)
 
     async def defines(self, queue: QueueRef) -> bool:
         """Whether the queue is defined."""
@@ -96,6 +96,12 @@ class QueueDefinitions:
             users = json.loads(await users_of(connection, queue.scope, queue=queue.queue))
         if users:
             raise Conflict(in_use(queue.queue, users[0]))
+
+
+async def find_definition(connection: Connection, queue: QueueRef) -> QueueDefinition | None:
+    """The definition of a queue, read inside the caller's transaction."""
+    row = await fetch_one(connection, SQL["find_queue"], **queue_names(queue))
+    return None if row is None else _definition(row)
 
 
 async def users_of(connection: Connection, environment: EnvironmentRef, *, queue: str | None = None) -> str:

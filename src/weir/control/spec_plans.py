@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from weir.control.stored_queues import read_stored_queue, stored_queue
 from weir.errors import InvalidInput
+from weir.spec.check import PartCheck
 from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec, DeliverTo, QueueSpec
 from weir.spec.language import read_spec, spec_of
@@ -17,6 +18,14 @@ from weir.spec.plan import Effect, Holding, Plan, plan
 T = TypeVar("T")
 TargetCheck = Callable[[str], object]
 """Raises InvalidInput if this installation may never deliver to a URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecRules:
+    """What specs of this installation must fulfil beyond the language."""
+
+    checks: tuple[PartCheck, ...] = ()
+    check_target: TargetCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +86,9 @@ def keep(found: Plan) -> Plan:
     return found
 
 
-def prepare_spec(
-    text: SpecText, facts: Facts, check_target: TargetCheck | None, show: Callable[[Plan], T]
-) -> Prepared[T]:
+def prepare_spec(text: SpecText, facts: Facts, rules: SpecRules, show: Callable[[Plan], T]) -> Prepared[T]:
     """The plan of a spec."""
-    app = read_spec(text.source, file=text.file)
+    app = read_spec(text.source, file=text.file, more=rules.checks)
     definitions = _definitions(facts)
     current = None if facts.spec is None else spec_of(json.loads(facts.spec))
     before = _before(current, app, definitions, facts)
@@ -95,7 +102,8 @@ def prepare_spec(
         revision=facts.revision,
         refusals=(
             *found.refusals,
-            *_unreachable(app, check_target),
+            *_unreachable(app, rules.check_target),
+            *_in_other_channels(app, current, facts),
             *_owned_by_apps(app, facts),
             *_needed(removed, app, current, facts),
         ),
@@ -210,28 +218,33 @@ def _owned_by_apps(app: AppSpec, facts: Facts) -> list[str]:
         for kind, plural in (("queue", "queues"), ("schedule", "schedules"))
         for name in spec.get(plural, {})
     }
-    wanted = [
-        *(("queue", one.name) for one in app.queues),
-        *(("schedule", one.name) for one in app.schedules),
-    ]
     return [
         f"{kind} `{name}` belongs to the app `{owned[kind, name]}`; use another name, or remove it there"
-        for kind, name in wanted
+        for kind, name in _parts_in_code(app)
         if (kind, name) in owned
     ]
 
 
 def _owned_elsewhere(app: AppSpec, declared: Mapping[str, AppSpec], facts: Facts) -> list[str]:
-    """Refusals for queues that belong to the spec or to another app."""
-    spec: dict[str, Any] = json.loads(facts.spec) if facts.spec is not None else {}
-    owners = dict.fromkeys(spec.get("queues", {}), f"the spec `{spec.get('app')}`")
-    for other in declared.values():
-        if other.name != app.name:
-            owners |= {queue.name: f"the app `{other.name}`" for queue in other.queues}
+    """Refusals for queues and schedules that belong to the spec or to another app."""
+    spec = None if facts.spec is None else spec_of(json.loads(facts.spec))
+    owners: dict[tuple[str, str], str] = {}
+    for other in (*declared.values(), *(() if spec is None else (spec,))):
+        if other is spec or other.name != app.name:
+            whose = f"the {'spec' if other is spec else 'app'} `{other.name}`"
+            owners |= dict.fromkeys(_parts_in_code(other), whose)
     return [
-        f"queue `{queue.name}` belongs to {owners[queue.name]}; use another name, or take it out there"
-        for queue in app.queues
-        if queue.name in owners
+        f"{kind} `{name}` belongs to {owners[kind, name]}; use another name, or take it out there"
+        for kind, name in _parts_in_code(app)
+        if (kind, name) in owners
+    ]
+
+
+def _parts_in_code(app: AppSpec) -> list[tuple[str, str]]:
+    """The parts that an app may declare in its code, by kind and name."""
+    return [
+        *(("queue", one.name) for one in app.queues),
+        *(("schedule", one.name) for one in app.schedules),
     ]
 
 
@@ -245,6 +258,23 @@ def _needed(removed: Iterable[str], app: AppSpec, current: AppSpec | None, facts
         if user["owner"] != "spec" and key not in own and key not in replaced:
             users.setdefault(user["queue"], []).append(user)
     return [in_use(name, users[name][0]) for name in removed if name in users]
+
+
+def _in_other_channels(app: AppSpec, current: AppSpec | None, facts: Facts) -> list[str]:
+    """Refusals for consumers whose queue a channel beside this spec has."""
+    own = {channel.id for one in (app, current) if one is not None for channel in one.channels}
+    others = {
+        user["queue"]: user["name"]
+        for user in json.loads(facts.users)
+        if user["kind"] == "channel" and user["name"] not in own
+    }
+    return [
+        f"the queue `{consumer.queue}` belongs to a consumer of the channel `{others[consumer.queue]}`; "
+        f"give consumer `{consumer.id}` of channel `{channel.id}` another queue"
+        for channel in app.channels
+        for consumer in channel.consumers
+        if consumer.queue in others
+    ]
 
 
 def in_use(queue: str, user: Mapping[str, str]) -> str:

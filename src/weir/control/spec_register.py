@@ -18,8 +18,8 @@ from weir.control.scopes import scope_names
 from weir.control.spec_plans import (
     Facts,
     Prepared,
+    SpecRules,
     SpecText,
-    TargetCheck,
     keep,
     prepare_spec,
 )
@@ -34,6 +34,7 @@ from weir.spec.plan import Holding, Plan
 
 SQL = load_queries("weir.control", "spec_register.sql")
 KEPT_REVISIONS = 50
+NO_RULES = SpecRules()
 BUDGET = Budget(processor_s=10.0, wall_s=60.0, memory_bytes=1 << 30)
 """What reading and planning one spec may cost; the largest takes 2 s."""
 # Plans and applies in one process, waiting ones included: of an environment, of an organization, of all.
@@ -104,14 +105,14 @@ class SpecRegister:
         queues: Queues,
         *,
         companions: Sequence[Companion] = (),
-        check_target: TargetCheck | None = None,
+        rules: SpecRules = NO_RULES,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
         self._queues = queues
         self.changes = Changes(database, queues, clock=clock)
         self._companions = companions
-        self._check_target = check_target
+        self._rules = rules
         self._clock = clock or SystemClock()
         self._turns: WeakValueDictionary[EnvironmentRef, asyncio.Lock] = WeakValueDictionary()
         self._at_work: Counter[str | EnvironmentRef] = Counter()
@@ -247,7 +248,7 @@ class SpecRegister:
         self, environment: EnvironmentRef, text: SpecText, show: Callable[[Plan], Any]
     ) -> tuple[int, Prepared[Any]]:
         facts = await self.facts(environment)
-        prepared = await self.in_box(environment, prepare_spec, text, facts, self._check_target, show)
+        prepared = await self.in_box(environment, prepare_spec, text, facts, self._rules, show)
         return facts.revision, prepared
 
     async def _write(

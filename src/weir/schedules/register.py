@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from psycopg.types.json import Json
 
 from weir.broker.broker import Broker
+from weir.control.changes import begin_change
 from weir.control.database import Connection, Database, execute, fetch, fetch_one
-from weir.control.queue_definitions import QueueDefinitions
+from weir.control.queue_definitions import find_definition
 from weir.control.scopes import scope_names
 from weir.control.store_clock import SQL as STORE_CLOCK
-from weir.control.tenants import ensure_environment
 from weir.errors import Conflict, InvalidInput, NotFound, Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
-from weir.model.names import EnvironmentRef, QueueRef, check_name
+from weir.model.names import EnvironmentRef, check_name
 from weir.schedules.queries import SQL
 from weir.schedules.runs import FollowedRuns, follow_runs
 from weir.schedules.schedule import Schedule, ScheduleOrigin, ScheduleRun, run_of, schedule_of
@@ -65,10 +65,11 @@ class Schedules:
 
     async def create(self, environment: EnvironmentRef, spec: ScheduleSpec) -> Schedule:
         """Create a schedule. Its first tick is the next one from now on."""
-        await self._check(environment, spec)
+        check_schedule(spec)
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
-            await ensure_environment(connection, environment, now_ms=now_ms)
+            await begin_change(connection, environment, now_ms=now_ms)
+            await _check_queue(connection, environment, spec)
             if await _find(connection, environment, spec.name) is not None:
                 raise Conflict(f"there is already a schedule `{spec.name}`; choose another name or change it")
             row = await fetch_one(connection, SQL["count_schedules"], **scope_names(environment))
@@ -78,8 +79,10 @@ class Schedules:
 
     async def change(self, environment: EnvironmentRef, spec: ScheduleSpec) -> Schedule:
         """Replace what a schedule says. With another timing it begins anew; otherwise no tick is lost."""
-        await self._check(environment, spec)
+        check_schedule(spec)
         async with self._database.transaction() as connection:
+            await begin_change(connection, environment, now_ms=self._clock.now_ms())
+            await _check_queue(connection, environment, spec)
             before = await _lock(connection, environment, spec.name)
             _refuse_spec(before)
             return await _change(connection, before, spec, _API, now_ms=self._clock.now_ms())
@@ -134,19 +137,6 @@ class Schedules:
         after_ms = max(self._clock.now_ms(), schedule.last_tick_ms)
         ticks = [] if schedule.paused else next_ticks(schedule.spec.timing, after_ms, SHOWN_TICKS)
         return ScheduleDetail(schedule=schedule, next_ticks=tuple(ticks), runs=tuple(runs))
-
-    async def pushing_into(self, queue: QueueRef) -> list[str]:
-        """The schedules that push into a queue, by name."""
-        rows = await self._database.fetch(SQL["pushing_into"], queue=queue.queue, **scope_names(queue.scope))
-        return [row["name"] for row in rows]
-
-    async def _check(self, environment: EnvironmentRef, spec: ScheduleSpec) -> None:
-        check_schedule(spec)
-        definition = await QueueDefinitions(self._database).find(environment.queue(spec.queue))
-        if definition is None:
-            raise InvalidInput(f"there is no queue `{spec.queue}`; define it first")
-        check_remembers(spec, definition.spec)
-        check_takes_payload(spec, definition.spec)
 
     async def _with_ends(
         self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
@@ -236,6 +226,15 @@ def _refuse_other_owner(schedule: Schedule, owner: Owner) -> None:
 
 def _unknown(name: str) -> NotFound:
     return NotFound(f"there is no schedule `{name}` in this environment")
+
+
+async def _check_queue(connection: Connection, environment: EnvironmentRef, spec: ScheduleSpec) -> None:
+    """Refuse a schedule that its queue cannot serve. The environment is locked, so the queue stays."""
+    definition = await find_definition(connection, environment.queue(spec.queue))
+    if definition is None:
+        raise InvalidInput(f"there is no queue `{spec.queue}`; define it first")
+    check_remembers(spec, definition.spec)
+    check_takes_payload(spec, definition.spec)
 
 
 async def _find(connection: Connection, environment: EnvironmentRef, name: str) -> Schedule | None:

@@ -36,10 +36,6 @@ SELECT * FROM weir.schedules WHERE $ENVIRONMENT ORDER BY name;
 -- How many schedules an environment has.
 SELECT count(*) AS schedules FROM weir.schedules WHERE $ENVIRONMENT;
 
--- name: pushing_into
--- The schedules that push into a queue, by name.
-SELECT name FROM weir.schedules WHERE $ENVIRONMENT AND queue = %(queue)s ORDER BY name;
-
 -- name: delete_schedule
 -- Delete a schedule and its runs.
 DELETE FROM weir.schedules WHERE id = %(id)s;

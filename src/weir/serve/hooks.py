@@ -17,6 +17,7 @@ from weir.control.app_register import AppRegister
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.secrets import Secrets
+from weir.control.spec_plans import SpecRules
 from weir.control.spec_register import SpecRegister
 from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEvent
@@ -32,6 +33,7 @@ from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.schedules.register import follow_app
 from weir.schedules.register import follow_spec as follow_schedules
 from weir.serve.loops import Loop
+from weir.serve.spec_checks import SPEC_CHECKS
 from weir.settings import Settings, WorkerSettings, variables_set
 from weir.spec.snapshot import SpecSnapshot
 from weir.stores.sealing_keys import sealing_keys
@@ -127,7 +129,7 @@ def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> 
         database,
         broker,
         companions=(Channels(database).follow, follow_spec, follow_schedules),
-        check_target=partial(check_url, policy=guard_policy(settings)),
+        rules=SpecRules(checks=SPEC_CHECKS, check_target=partial(check_url, policy=guard_policy(settings))),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
 from weir.model.durations import MINUTE_MS
-from weir.model.names import check_secret_name
+from weir.model.names import check_name, check_secret_name
 from weir.model.wording import duration
 from weir.spec.cel import compile_expression
 from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
@@ -17,6 +17,7 @@ from weir.spec.infer import TypeMistake, infer
 from weir.spec.ir import (
     RESULT,
     AppSpec,
+    ChannelSpec,
     DeliverTo,
     EnqueueTo,
     MapToCommand,
@@ -48,23 +49,51 @@ MIN_WINDOW_MS = MINUTE_MS
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 
-def check(app: AppSpec, notes: Notes) -> None:
-    """Note every mistake that spans several parts of the app."""
+PartCheck = Callable[[AppSpec], Iterable[tuple[Path, str]]]
+"""What another room refuses in an app: the path of each mistake, and what is wrong."""
+
+
+def check(app: AppSpec, notes: Notes, more: Iterable[PartCheck] = ()) -> None:
+    """Note every mistake that spans several parts of the app, and what other rooms refuse."""
+    for one in more:
+        for path, message in one(app):
+            notes.add(message, _span_at(notes, path))
     queues = {queue.name: queue for queue in app.queues}
     for queue in app.queues:
         _check_queue(queue, queues, notes)
     _check_dead_letter_queues(queues, notes)
     _check_webhooks(app.webhooks, queues, notes)
-    for channel in app.channels:
-        for consumer in channel.consumers:
-            path = ("channel", channel.id, "consumer", consumer.id)
-            _check_reference(consumer.queue, queues, (*path, "queue"), notes, fallback=path)
+    _check_channels(app.channels, queues, notes)
     for alert in app.alerts:
         if alert.queue is not None:
             _check_reference(alert.queue, queues, ("alert", alert.name, "queue"), notes)
     for schedule in app.schedules:
         _check_schedule(schedule, queues, notes)
     _check_circles(queues, notes)
+
+
+def _check_channels(channels: Iterable[ChannelSpec], queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    holders: dict[str, str] = {}
+    for channel in channels:
+        _check_name(channel.name, "channel", ("channel", channel.id, "name"), notes)
+        for consumer in channel.consumers:
+            path = ("channel", channel.id, "consumer", consumer.id)
+            _check_name(consumer.name, "consumer", (*path, "name"), notes)
+            _check_reference(consumer.queue, queues, (*path, "queue"), notes, fallback=path)
+            if consumer.queue in holders:
+                notes.add(
+                    f"the queue `{consumer.queue}` belongs to a consumer of channel "
+                    f"`{holders[consumer.queue]}` already; each consumer has its own",
+                    _span_at(notes, (*path, "queue"), path),
+                )
+            holders[consumer.queue] = channel.id
+
+
+def _check_name(name: str, what: str, path: Path, notes: Notes) -> None:
+    try:
+        check_name(name, what=what)
+    except InvalidInput as error:
+        notes.add(error.message, _span_at(notes, path))
 
 
 def _span_at(notes: Notes, path: Path, fallback: Path = ()) -> SourceSpan:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
 from weir.spec.bounds import check_bounds
 from weir.spec.build import build
-from weir.spec.check import check
+from weir.spec.check import PartCheck, check
 from weir.spec.ir import AppSpec
 from weir.spec.load import document_of, load_json, load_yaml
 from weir.spec.parse import parse
@@ -36,10 +36,13 @@ def read_document(text: str, *, file: str = "<spec>") -> Document:
     return parse(text, file=file)
 
 
-def read_spec(text: str, *, file: str = "<spec>") -> AppSpec:
-    """The checked app of a text; SpecInvalid shows the mistakes with their lines."""
+def read_spec(text: str, *, file: str = "<spec>", more: Iterable[PartCheck] = ()) -> AppSpec:
+    """The checked app of a text; SpecInvalid shows the mistakes with their lines.
+
+    `more` are the checks of other rooms. Whoever applies a spec gives them, and whoever checks one for that.
+    """
     try:
-        return checked(read_document(text, file=file))
+        return checked(read_document(text, file=file), more)
     # Whatever a text does to a reader that nobody thought of is a mistake of its author, not of the server.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         problem = SpecProblem(message=f"this cannot be read: {error!r}", span=NOWHERE)
@@ -51,7 +54,7 @@ def spec_of(data: Mapping[str, Any], *, file: str = "<stored>") -> AppSpec:
     return build(document_of(data, file=file).app, Notes(lenient=True))
 
 
-def checked(document: Document) -> AppSpec:
+def checked(document: Document, more: Iterable[PartCheck] = ()) -> AppSpec:
     """The checked app of a syntax tree."""
     notes = Notes()
     app = AppSpec(name="")
@@ -61,7 +64,7 @@ def checked(document: Document) -> AppSpec:
         if not notes.problems:
             app = build(document.app, notes)
         if not notes.problems:
-            check(app, notes)
+            check(app, notes, more)
     if notes.problems:
         raise invalid(notes.problems, file=document.file, text=document.text)
     return app
