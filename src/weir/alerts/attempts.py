@@ -14,6 +14,7 @@ from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.deadletters.fingerprint import normalise
 from weir.errors import NotFound, Unavailable
+from weir.model.item_loops import storable_text
 from weir.model.names import EnvironmentRef
 from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.flows import Cuts
@@ -34,6 +35,8 @@ class _Said:
     samples: dict[str, str] = field(default_factory=dict)
 
     def add(self, error: str, *, count: int = 1, is_now: bool) -> None:
+        # Verdicts are stored, and consumers over HTTP may send any text.
+        error = storable_text(error)
         kind = normalise(error)
         self.samples.setdefault(kind, error)
         self.recently[kind] += count

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
 from weir.alerts.alert_metrics import CATALOGUE, About, Metric
-from weir.alerts.judge import Measurement, Trustworthiness, judge
+from weir.alerts.judge import judge
 from weir.alerts.machine import AlertPolicy, Level, Memory, Observation, Transition, is_forgettable, step
 from weir.alerts.measure import Measured
 from weir.alerts.rule import AlertRule
 from weir.model.names import QueueRef
 from weir.warehouse.reading.windows import Levels
 
+log = structlog.get_logger("weir.alerts")
+
+LiveLevels = Mapping[QueueRef, Mapping[Metric, float] | None]
+"""The levels in Redis of queues with a rule or an open alert but no recent telemetry; None while Redis is
+away."""
 Key = tuple[str, str]
 """A rule's id and a queue's name; the name is empty for a rule that is not about a queue."""
 
@@ -68,20 +75,20 @@ def evaluate(
     memories: Mapping[Key, StoredMemory],
     measured: Measured,
     *,
-    live: Mapping[QueueRef, Mapping[Metric, float]],
+    live: LiveLevels,
     continuity_ms: int,
 ) -> Iterator[AlertChange]:
     """Every change of one evaluation. A rule without a memory and without a measurement yields none.
 
-    `live` has the levels in Redis of queues with a rule or an open alert but no recent telemetry.
+    A rule that cannot be judged is unknown; the others are judged all the same.
     """
     remembered: dict[str, list[str]] = {}
     for rule_id, name in memories:
         remembered.setdefault(rule_id, []).append(name)
     for rule in rules:
-        trust, policy = measured.trust(rule), policy_of(rule, continuity_ms=continuity_ms)
+        policy = policy_of(rule, continuity_ms=continuity_ms)
         for queue in _subjects(rule, measured, remembered.get(rule.id, ())):
-            change = _change(rule, queue, memories, measured, live, trust=trust, policy=policy)
+            change = _change(rule, queue, memories, measured, live, policy=policy)
             if change.before is not None or not change.forget:
                 yield change
 
@@ -100,17 +107,16 @@ def _change(
     queue: QueueRef | None,
     memories: Mapping[Key, StoredMemory],
     measured: Measured,
-    live: Mapping[QueueRef, Mapping[Metric, float]],
+    live: LiveLevels,
     *,
-    trust: Trustworthiness,
     policy: AlertPolicy,
 ) -> AlertChange:
     before = memories.get((rule.id, queue.queue if queue else ""))
-    if trust.stale:
+    try:
+        observation = _observation(rule, queue, measured, live)
+    except Exception:
+        log.exception("an alert rule could not be judged", rule=rule.draft.name, id=rule.id)
         observation = Observation(level=Level.UNKNOWN)
-    else:
-        measurement = _measurement(rule, queue, measured, live)
-        observation = judge(rule.draft, measurement, trust=trust, now_ms=measured.now_ms)
     memory, transitions = step(
         policy, before.memory if before else Memory(), observation, now_ms=measured.now_ms
     )
@@ -125,15 +131,18 @@ def _change(
     )
 
 
-def _measurement(
-    rule: AlertRule,
-    queue: QueueRef | None,
-    measured: Measured,
-    live: Mapping[QueueRef, Mapping[Metric, float]],
-) -> Measurement:
+def _observation(
+    rule: AlertRule, queue: QueueRef | None, measured: Measured, live: LiveLevels
+) -> Observation:
+    trust = measured.trust(rule)
+    if trust.stale:
+        return Observation(level=Level.UNKNOWN)
     measurement = measured.measurement_of(rule, queue)
     # Live levels count only where telemetry has nothing: telemetry knows the whole window, Redis only now.
     if queue is not None and queue in live and isinstance(measurement, Levels) and measurement.high == 0:
-        level = live[queue][rule.draft.metric]
-        return Levels(low=level, high=level, now=level)
-    return measurement
+        levels = live[queue]
+        if levels is None:
+            return Observation(level=Level.UNKNOWN)
+        level = levels[rule.draft.metric]
+        measurement = Levels(low=level, high=level, now=level)
+    return judge(rule.draft, measurement, trust=trust, now_ms=measured.now_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import structlog
 
 from weir.alerts.alert_metrics import Metric, value_words
 from weir.alerts.causes import explain_window
-from weir.alerts.evaluation import AlertChange, Key, StoredMemory, evaluate
+from weir.alerts.evaluation import AlertChange, Key, LiveLevels, StoredMemory, evaluate
 from weir.alerts.evaluation_writer import EvaluationOutcome, EvaluationWriter, load_memories
 from weir.alerts.lease import INTERVAL_MS, LASTING_INTERVALS, Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Transition
@@ -23,9 +24,10 @@ from weir.alerts.situations import Situations
 from weir.alerts.verdict import Cause, Verdict
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.errors import NotFound, Unavailable, WarehouseUnavailable
+from weir.errors import NotFound, Unavailable, WarehouseUnavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import QueueRef
+from weir.model.shards import shard_of
 from weir.model.wording import amount
 from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
@@ -91,8 +93,37 @@ class Evaluator:
         changes = list(evaluate(rules, memories, measured, live=live, continuity_ms=self._continuity_ms))
         verdicts = await self._explain([one for one in changes if Transition.FIRED in one.transitions])
         took_ms = round((time.monotonic() - started) * 1_000)
-        await self._writer.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
+        await self._write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
         return _outcome(rules, changes)
+
+    async def _write(
+        self,
+        changes: Sequence[AlertChange],
+        verdicts: Mapping[Key, Verdict],
+        *,
+        term: Term,
+        now_ms: int,
+        took_ms: int,
+    ) -> None:
+        """Write the evaluation at once; if that fails as nobody foresaw, each rule's part of it alone."""
+        try:
+            await self._writer.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
+        except (Unavailable, Deposed):
+            raise
+        except Exception:
+            log.exception("an evaluation could not be written at once")
+        else:
+            return
+        by_rule: dict[str, list[AlertChange]] = defaultdict(list)
+        for change in changes:
+            by_rule[change.rule.id].append(change)
+        for rule_id, own in by_rule.items():
+            try:
+                await self._writer.write(own, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
+            except (Unavailable, Deposed):
+                raise
+            except Exception:
+                log.exception("the alerts of a rule could not be written", rule=rule_id)
 
     async def _measure(self, rules: Sequence[AlertRule], *, now_ms: int) -> Measured:
         """Read the figures that the rules need. While the warehouse is away, only operations are read."""
@@ -121,17 +152,28 @@ class Evaluator:
             log.warning("evaluation failed", code=error.code, error=str(error))
         return term
 
-    async def _read_live(self, queues: Sequence[QueueRef]) -> dict[QueueRef, Mapping[Metric, float]]:
+    async def _read_live(self, queues: Sequence[QueueRef]) -> LiveLevels:
         """The live backlog and oldest age of queues with a rule or an open alert but no recent telemetry."""
-        found: dict[QueueRef, Mapping[Metric, float]] = {}
+        found: dict[QueueRef, Mapping[Metric, float] | None] = {}
+        away: set[int] = set()
         for queue in queues:
-            try:
-                state = await self._broker.state(queue)
-                levels = {Metric.BACKLOG: state.depth, Metric.OLDEST_AGE: state.oldest_age_ms}
-            except NotFound:
-                levels = {Metric.BACKLOG: 0, Metric.OLDEST_AGE: 0}
-            found[queue] = {metric: float(value) for metric, value in levels.items()}
+            shard = shard_of(queue.scope, shards=self._broker.shards)
+            # A shard that is away is asked once, so that rules about others are not late.
+            found[queue] = None if shard in away else await self._live_levels(queue)
+            if found[queue] is None:
+                away.add(shard)
         return found
+
+    async def _live_levels(self, queue: QueueRef) -> Mapping[Metric, float] | None:
+        """The levels of a queue now; None while Redis is away."""
+        try:
+            state = await self._broker.state(queue)
+        except NotFound:
+            return {Metric.BACKLOG: 0.0, Metric.OLDEST_AGE: 0.0}
+        except Unavailable as error:
+            log.warning("the level of a queue is not known", queue=queue.queue, error=str(error))
+            return None
+        return {Metric.BACKLOG: float(state.depth), Metric.OLDEST_AGE: float(state.oldest_age_ms)}
 
     async def _explain(self, fired: Sequence[AlertChange]) -> dict[Key, Verdict]:
         """The verdict on each fired alert. An alert must not wait for a cause that cannot be found now."""
@@ -144,8 +186,11 @@ class Evaluator:
         recent_ms = max(change.rule.draft.window_ms for change in fired)
         try:
             situations = await self._situations.of_all(sorted(set(queues)), recent_ms=recent_ms)
-        except Unavailable as error:
-            log.warning("no evidence", code=error.code, error=str(error))
+        except Exception as error:
+            if isinstance(error, WeirError):
+                log.warning("no evidence", code=error.code, error=str(error))
+            else:
+                log.exception("no evidence")
             return verdicts
         for change in fired:
             if change.queue is not None:

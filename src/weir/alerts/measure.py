@@ -40,6 +40,8 @@ class MeasurementSource(StrEnum):
 
     LEVELS = "levels"
     SUMS = "sums"
+    RATES = "rates"
+    """Sums over whole buckets, to be divided by their time."""
     PERCENTILES = "percentiles"
     WORKERS = "workers"
     PIPELINE = "pipeline"
@@ -50,6 +52,9 @@ class MeasurementSource(StrEnum):
 _SOURCES = {
     Metric.BACKLOG: MeasurementSource.LEVELS,
     Metric.OLDEST_AGE: MeasurementSource.LEVELS,
+    Metric.THROUGHPUT: MeasurementSource.RATES,
+    Metric.DRAIN_TIME: MeasurementSource.RATES,
+    Metric.EXPIRING: MeasurementSource.RATES,
     Metric.LATENCY_P50: MeasurementSource.PERCENTILES,
     Metric.LATENCY_P95: MeasurementSource.PERCENTILES,
     Metric.LATENCY_P99: MeasurementSource.PERCENTILES,
@@ -96,6 +101,7 @@ class Measured:
     frames: Mapping[int, Frame]
     levels: Mapping[int, Mapping[QueueRef, Mapping[str, Levels]]]
     sums: Mapping[int, Mapping[QueueRef, Sums]]
+    rates: Mapping[int, Mapping[QueueRef, Sums]]
     percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
     workers: Mapping[int, Levels | None]
     paces: Mapping[QueueRef, Pace]
@@ -112,6 +118,7 @@ class Measured:
         by_source: Mapping[MeasurementSource, Mapping[QueueRef, object]] = {
             MeasurementSource.LEVELS: self.levels.get(rule.draft.window_ms, {}),
             MeasurementSource.SUMS: self.sums.get(rule.draft.window_ms, {}),
+            MeasurementSource.RATES: self.rates.get(rule.draft.window_ms, {}),
             MeasurementSource.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
             MeasurementSource.AUDIT: self.audit.drifts if self.audit else {},
         }
@@ -175,7 +182,8 @@ class Measured:
         return Trustworthiness(stale=self.freshness.is_stale(shard), lossy=lossy)
 
     def _figure(self, metric: Metric, queue: QueueRef, window_ms: int) -> Figure:
-        sums = self.sums[window_ms].get(queue, _NO_SUMS)
+        found = self.rates if source_of(metric) is MeasurementSource.RATES else self.sums
+        sums = found[window_ms].get(queue, _NO_SUMS)
         span_ms = self.frames[window_ms].span_ms
         return from_sums(
             metric, sums, span_ms=span_ms, ttl_ms=self.ttls_ms.get(queue), pace=self.paces.get(queue)
@@ -209,10 +217,12 @@ async def measure(
 
     async def read(ask: _Ask[Found], source: MeasurementSource) -> dict[int, Found]:
         """The answers for all windows with such a rule, by window."""
-        spans = [window_ms for kind, window_ms in wanted if kind is source]
-        environments = set[EnvironmentRef]().union(*(wanted[source, window_ms] for window_ms in spans))
-        found = await ask(sorted(environments), {frames[window_ms] for window_ms in spans})
-        return {window_ms: found[frames[window_ms]] for window_ms in spans}
+        asked = {window_ms: frames[window_ms] for kind, window_ms in wanted if kind is source}
+        if source is MeasurementSource.RATES:
+            asked = {window_ms: frame.whole for window_ms, frame in asked.items()}
+        environments = set[EnvironmentRef]().union(*(wanted[source, window_ms] for window_ms in asked))
+        found = await ask(sorted(environments), set(asked.values()))
+        return {window_ms: found[frame] for window_ms, frame in asked.items()}
 
     async def worker_lags(_: Sequence[EnvironmentRef], asked: Iterable[Frame]) -> dict[Frame, Levels | None]:
         asked = list(asked)
@@ -223,9 +233,10 @@ async def measure(
         {rule.environment for rule in rules if source_of(rule.draft.metric) is MeasurementSource.AUDIT}
     )
     forecasts = sorted({rule.environment for rule in rules if rule.draft.metric in _FORECASTS})
-    levels, sums, percentiles, workers = await asyncio.gather(
+    levels, sums, rates, percentiles, workers = await asyncio.gather(
         read(windows.levels, MeasurementSource.LEVELS),
         read(windows.sums, MeasurementSource.SUMS),
+        read(windows.sums, MeasurementSource.RATES),
         read(windows.percentiles, MeasurementSource.PERCENTILES),
         read(worker_lags, MeasurementSource.WORKERS),
     )
@@ -238,6 +249,7 @@ async def measure(
         frames=frames,
         levels=levels,
         sums=sums,
+        rates=rates,
         percentiles=percentiles,
         workers=workers,
         paces=await windows.paces(forecasts, end_ms=end_ms) if forecasts else {},
@@ -267,6 +279,7 @@ def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:
         frames={},
         levels={},
         sums={},
+        rates={},
         percentiles={},
         workers={},
         paces={},

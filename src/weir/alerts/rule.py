@@ -187,6 +187,16 @@ def _given(alert: AlertSpec) -> dict[str, dict[str, Any]]:
     }
 
 
+def check_seen(draft: RuleDraft, *, interval_ms: int) -> None:
+    """Refuse a window that is shorter than the time between two evaluations, which do not see the rest."""
+    if draft.window_ms < interval_ms:
+        raise InvalidInput(
+            f"the window of `{draft.name}` is {duration(draft.window_ms)}, and rules are evaluated every "
+            f"{duration(interval_ms)}: what happens in between would not be seen; "
+            f"give it at least {duration(interval_ms)}"
+        )
+
+
 def _number(value: float, *, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise InvalidInput(f"the {what} is `{value!s:.32}`; expected a finite number of at least 0")

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from weir.alerts.alert_metrics import Metric
 from weir.alerts.alert_records import close_alerts
-from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, draft_from_spec
+from weir.alerts.lease import INTERVAL_MS
+from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, check_seen, draft_from_spec
 from weir.control.changes import begin_change
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
@@ -79,7 +80,12 @@ class AlertRules:
 
 
 async def sync_from_spec(
-    connection: Connection, environment: EnvironmentRef, alerts: Iterable[AlertSpec], *, now_ms: int
+    connection: Connection,
+    environment: EnvironmentRef,
+    alerts: Iterable[AlertSpec],
+    *,
+    now_ms: int,
+    interval_ms: int = INTERVAL_MS,
 ) -> None:
     """Make these alerts the rules of the environment's spec, inside the caller's transaction.
 
@@ -88,6 +94,10 @@ async def sync_from_spec(
     """
     drafts = {alert.name: draft_from_spec(alert) for alert in alerts}
     known = {rule.draft.name: rule for rule in await _lock_all(connection, environment)}
+    for name, draft in drafts.items():
+        # A rule that stays as it is may be older than this check.
+        if name not in known or known[name].draft.window_ms != draft.window_ms:
+            check_seen(draft, interval_ms=interval_ms)
     for name, rule in known.items():
         if rule.origin is Origin.SPEC and name not in drafts:
             await _delete(connection, environment, rule.id, now_ms=now_ms)
@@ -105,10 +115,16 @@ async def sync_from_spec(
 
 
 async def follow_spec(
-    connection: Connection, environment: EnvironmentRef, _: AppSpec | None, app: AppSpec
+    connection: Connection,
+    environment: EnvironmentRef,
+    _: AppSpec | None,
+    app: AppSpec,
+    *,
+    interval_ms: int = INTERVAL_MS,
 ) -> None:
     """Update the rules from an applied spec, inside its transaction."""
-    await sync_from_spec(connection, environment, app.alerts, now_ms=SystemClock().now_ms())
+    now_ms = SystemClock().now_ms()
+    await sync_from_spec(connection, environment, app.alerts, now_ms=now_ms, interval_ms=interval_ms)
 
 
 def rule_of(row: Row) -> AlertRule:

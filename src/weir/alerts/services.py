@@ -8,10 +8,11 @@ from weir.alerts.alert_channels import AlertChannel, AlertChannels
 from weir.alerts.alert_records import AlertRecords
 from weir.alerts.causes import explain
 from weir.alerts.forecast import Outlook, outlook_of
+from weir.alerts.lease import INTERVAL_MS
 from weir.alerts.notification_queue import NotificationLog
 from weir.alerts.notifications import NotificationKind, fire_test
 from weir.alerts.recovery import Recovery, read_recovery
-from weir.alerts.rule import RuleDraft
+from weir.alerts.rule import RuleDraft, check_seen
 from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences
 from weir.alerts.situations import DEFAULT_RECENT_MS, DefinedLifetimes, Situations
@@ -52,9 +53,12 @@ class AlertServices:
     policy: GuardPolicy
     allow_apprise: bool
     clock: Clock
+    interval_ms: int
+    """The time between two evaluations."""
 
     async def check_references(self, environment: EnvironmentRef, draft: RuleDraft) -> None:
-        """Refuse a rule that names a queue or a channel that does not exist."""
+        """Refuse a rule that names a queue or a channel that does not exist, or a window too short to see."""
+        check_seen(draft, interval_ms=self.interval_ms)
         if draft.queue is not None:
             try:
                 await self.broker.state(environment.queue(draft.queue))
@@ -96,8 +100,9 @@ def alert_services(
     allow_apprise: bool = False,
     clock: Clock | None = None,
     workers: WorkerRegister | None = None,
+    interval_ms: int = INTERVAL_MS,
 ) -> AlertServices:
-    """Build the parts. The evaluator, the relay and the sender are started elsewhere."""
+    """Build the parts. The evaluator and the sender are started elsewhere."""
     clock = clock or SystemClock()
     return AlertServices(
         database=database,
@@ -112,4 +117,5 @@ def alert_services(
         policy=policy or GuardPolicy(),
         allow_apprise=allow_apprise,
         clock=clock,
+        interval_ms=interval_ms,
     )

@@ -62,5 +62,6 @@ def open_alerting(
         allow_apprise=settings.allow_apprise,
         clock=clock,
         workers=workers,
+        interval_ms=round(settings.interval_s * 1_000),
     )
     return room, loops

@@ -170,7 +170,14 @@ async def open_process(
         while await secrets.seal_again():
             pass
         hooks = await open_hooks(
-            database, broker, front, settings.worker, secrets=secrets, clock=clock, tracer=tracer
+            database,
+            broker,
+            front,
+            settings.worker,
+            secrets=secrets,
+            clock=clock,
+            tracer=tracer,
+            alert_interval_ms=round(settings.alerts.interval_s * 1_000),
         )
         if tracer is not None:
             # The receiver of webhooks writes their spans itself, before it joins them into calls.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from weir.alerts.lease import INTERVAL_MS
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
 from weir.channels.channels import Channels
@@ -80,6 +81,7 @@ async def open_hooks(
     secrets: Secrets,
     clock: Clock,
     tracer: Tracer | None = None,
+    alert_interval_ms: int = INTERVAL_MS,
 ) -> Hooks:
     """Receive webhooks as the applied specs say, from the first request on."""
     registry = CurrentSpecs(database)
@@ -88,7 +90,7 @@ async def open_hooks(
     synchronous = SynchronousCommands(
         commands_of(settings), executor=DaemonThreads(), keys=PostgresHookKeys(database), clock=clock
     )
-    specs = open_specs(database, broker, settings)
+    specs = open_specs(database, broker, settings, alert_interval_ms=alert_interval_ms)
     return Hooks(
         registry=registry,
         receiver=Receiver(
@@ -123,12 +125,15 @@ def _no_secret(_: EnvironmentRef, __: str) -> tuple[str, ...]:
     return ()
 
 
-def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> SpecRegister:
+def open_specs(
+    database: Database, broker: Broker, settings: WorkerSettings, *, alert_interval_ms: int = INTERVAL_MS
+) -> SpecRegister:
     """The register of specs, with the channels, alerts and schedules that change along with a spec."""
+    follow_alerts = partial(follow_spec, interval_ms=alert_interval_ms)
     return SpecRegister(
         database,
         broker,
-        companions=(Channels(database).follow, follow_spec, follow_schedules),
+        companions=(Channels(database).follow, follow_alerts, follow_schedules),
         rules=SpecRules(checks=SPEC_CHECKS, check_target=partial(check_url, policy=guard_policy(settings))),
     )
 

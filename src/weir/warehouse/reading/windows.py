@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.control.scopes import queue_of_row
@@ -36,6 +36,12 @@ class Frame:
     @property
     def span_ms(self) -> int:
         return self.end_ms - self.start_ms
+
+    @property
+    def whole(self) -> Frame:
+        """The same window one bucket earlier, where no bucket is still filling: what a rate is taken over."""
+        step_ms = self.resolution.step_ms
+        return replace(self, start_ms=self.start_ms - step_ms, end_ms=self.end_ms - step_ms)
 
 
 def frame_for(*, end_ms: int, window_ms: int) -> Frame:
