@@ -265,3 +265,24 @@ async def test_a_queue_that_is_defined_is_announced_to_every_process(
     assert (await client.put("/api/v1/queues/new", json={})).status_code == 200
     await elsewhere.catch_up()
     assert [event.payload for event in heard] == [{"queue": "new"}]
+
+
+async def test_each_message_of_a_queued_push_is_found_by_its_id(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService, database: Database
+) -> None:
+    items = [{"queue": queue, "key": "k", "payload": n} for n in range(3)]
+    operations.admission.in_flight = 10_000
+    answer = await client.post("/api/v1/push", json={"items": items})
+    operations.admission.in_flight = 0
+    made = await ids_in_operations(database, [answer.json()["items"][0]["operation_id"]])
+    assert len(made) == 3
+
+    async def told() -> list[list[str]]:
+        pages = [(await client.get(f"/api/v1/messages/{one}/timeline")).json() for one in made]
+        return [[moment["what"] for moment in page["items"]] for page in pages]
+
+    assert await told() == [["operation PUSH"]] * 3
+    async with database.connection() as connection:
+        # An older release wrote no ids beside the operation.
+        await execute(connection, statement("UPDATE weir.operations SET message_ids = NULL"))
+    assert await told() == [["operation PUSH"]] * 3

@@ -172,7 +172,8 @@ DELETE FROM weir.dlq_audits WHERE id < (SELECT max(id) - 1000 FROM weir.dlq_audi
 -- name: forget_replayed
 -- Delete replayed letters that are older than the retention, a few rows at a time.
 DELETE FROM weir.dead_letters
-WHERE id IN (
+-- As an array, because for a set of unknown size the planner may read the whole table.
+WHERE id = ANY (ARRAY(
     SELECT id FROM weir.dead_letters WHERE replayed_at_ms < %(before_ms)s
     ORDER BY replayed_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-);
+));

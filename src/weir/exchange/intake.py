@@ -131,6 +131,7 @@ class Intake:
             shard=self._reach.shard(queue),
             payload=encode_push(push),
             messages=len(part),
+            message_ids=(min(one.id for one in push.messages), max(one.id for one in push.messages)),
             call_slot=None if call is None else call.slot,
         )
 

@@ -106,6 +106,10 @@ class Settlements(DirectSettler):
                 shard=self._reach.shard(queue),
                 payload=encode_settle(Settle(verb=verb, failures=tuple(failures))),
                 messages=len(failures),
+                message_ids=(
+                    min(one.lease.message_id for one in failures),
+                    max(one.lease.message_id for one in failures),
+                ),
             )
         )
         return Queued(

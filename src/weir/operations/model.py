@@ -9,7 +9,7 @@ from typing import Any
 
 from weir.admission.kinds import PRIORITIES, OperationType
 from weir.errors import QueueFull
-from weir.model.ids import OperationId, new_operation_id
+from weir.model.ids import MessageId, OperationId, new_operation_id
 from weir.model.names import QueueRef
 from weir.model.shards import text_key
 
@@ -77,6 +77,8 @@ class NewOperation:
     """False when the gate of its partition could not be closed: the broker is out of reach."""
     call_slot: str | None = None
     """Slot of the direct call that it repeats, if the outcome of that call is unknown."""
+    message_ids: tuple[MessageId, MessageId] | None = None
+    """The least and the greatest id of its messages, by which it is found."""
     id: OperationId = field(default_factory=new_operation_id)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     max_retries: int = DEFAULT_MAX_RETRIES

@@ -160,7 +160,13 @@ def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
         "timeout_ms": [operation.timeout_ms for operation in operations],
         "max_retries": [operation.max_retries for operation in operations],
         "call_lane": [operation.call_slot for operation in operations],
+        "first_message": [_end(operation, 0) for operation in operations],
+        "last_message": [_end(operation, 1) for operation in operations],
     }
+
+
+def _end(operation: NewOperation, end: int) -> str | None:
+    return None if operation.message_ids is None else operation.message_ids[end]
 
 
 def _claimed(row: Row) -> Claimed:

@@ -5,9 +5,10 @@ WITH input AS (
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
         %(queue)s::text[], %(partition)s::text[], %(shard)s::int[], %(lane)s::bigint[], %(type)s::text[],
         %(priority)s::smallint[], %(payload)s::bytea[], %(messages)s::int[], %(gated)s::boolean[],
-        %(timeout_ms)s::int[], %(max_retries)s::int[], %(call_lane)s::text[]
+        %(timeout_ms)s::int[], %(max_retries)s::int[], %(call_lane)s::text[],
+        %(first_message)s::uuid[], %(last_message)s::uuid[]
     ) WITH ORDINALITY AS t (id, organization, project, environment, queue, partition, shard, lane, type,
-        priority, payload, messages, gated, timeout_ms, max_retries, call_lane, n)
+        priority, payload, messages, gated, timeout_ms, max_retries, call_lane, first_message, last_message, n)
 ), lanes AS (
     INSERT INTO weir.operation_lanes AS l (lane, priority, pending)
     SELECT lane, min(priority), count(*)::int FROM input GROUP BY lane ORDER BY lane
@@ -17,9 +18,11 @@ WITH input AS (
     SELECT count(*) FROM lanes
 ), added AS (
     INSERT INTO weir.operations (id, organization, project, environment, queue, partition, shard, lane, type,
-        priority, payload, messages, size_bytes, gated, timeout_ms, max_retries, call_lane)
+        priority, payload, messages, size_bytes, gated, timeout_ms, max_retries, call_lane,
+        message_ids)
     SELECT id, organization, project, environment, queue, partition, shard, lane, type, priority, payload,
-        messages, length(payload), gated, timeout_ms, max_retries, call_lane
+        messages, length(payload), gated, timeout_ms, max_retries, call_lane,
+        CASE WHEN first_message IS NOT NULL THEN weir.message_ids(first_message, last_message, '[]') END
     FROM input CROSS JOIN counted
     ORDER BY n
     RETURNING id

@@ -109,13 +109,15 @@ RETURNING o.id;
 
 -- name: clean_operations
 -- Forget finished operations: completed and cancelled ones after a while, failed ones much later.
-DELETE FROM weir.operations WHERE id IN (
+DELETE FROM weir.operations
+-- As an array, because for a set of unknown size the planner may read the whole table.
+WHERE id = ANY (ARRAY(
     SELECT id FROM weir.operations
     WHERE finished_ms < weir.clock_ms()
         - CASE WHEN status = 'failed' THEN %(failed_ms)s::bigint ELSE %(done_ms)s::bigint END
     ORDER BY finished_ms
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-);
+));
 
 -- name: clean_partitions
 -- Forget partitions that have nothing in them.

@@ -18,10 +18,11 @@ ORDER BY id;
 -- name: forget_deliveries
 -- Delete records that are older than the retention, a limited number at a time.
 DELETE FROM weir.delivery_log
-WHERE id IN (
+-- As an array, because for a set of unknown size the planner may read the whole table.
+WHERE id = ANY (ARRAY(
     SELECT id FROM weir.delivery_log WHERE sent_at_ms < %(before_ms)s
     ORDER BY sent_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-);
+));
 
 -- name: disable_endpoint
 -- Disable an endpoint.

@@ -95,7 +95,7 @@ WHERE id IN (SELECT unnest(schedules) FROM lost);
 -- Store why a schedule could not be worked on, and when it is tried again; or pause it after the last try.
 UPDATE weir.schedules
 SET tries = %(tries)s, problem = %(problem)s, paused = paused OR %(paused)s,
-    due_ms = CASE WHEN %(paused)s THEN NULL ELSE %(due_ms)s END
+    due_ms = CASE WHEN %(paused)s THEN NULL ELSE %(due_ms)s::bigint END
 WHERE id = %(id)s AND due_ms <= %(now_ms)s;
 
 -- name: next_due

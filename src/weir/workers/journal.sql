@@ -78,9 +78,9 @@ WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(o
 -- name: forget_attempts
 -- Delete old attempts, a limited number at a time.
 DELETE FROM weir.message_attempts
-WHERE id IN (
+WHERE id = ANY (ARRAY(
     SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s
-    LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 
 -- name: forget_handler_times
 -- Delete old handler times, a limited number at a time.
@@ -91,6 +91,6 @@ WHERE ctid IN (
 -- name: forget_keys
 -- Delete expired idempotency keys, a limited number at a time. A key that is being claimed again stays.
 DELETE FROM weir.idempotency_keys
-WHERE (organization, project, environment, kind, name, key) IN (
-    SELECT organization, project, environment, kind, name, key
-    FROM weir.idempotency_keys WHERE at_ms < %(before_ms)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM weir.idempotency_keys WHERE at_ms < %(before_ms)s
+    ORDER BY at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED))

@@ -22,7 +22,9 @@ FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   -- The time in the id comes from the clock of the process that made it, which may differ from PostgreSQL's.
   AND created_ms BETWEEN %(created_ms)s - 86400000 AND %(created_ms)s + 86400000
-  AND position(convert_to(%(message_id)s, 'UTF8') IN payload) > 0
+  -- Rows of an older release have no range.
+  AND (message_ids @> %(message_id)s::text::uuid OR message_ids IS NULL)
+  AND position(convert_to(%(message_id)s::text, 'UTF8') IN payload) > 0
   -- An operation whose result names other messages found this one to be a duplicate and did not put it in.
   AND (result -> 'messages' IS NULL OR result -> 'executed' IS NOT NULL
     OR result -> 'messages' @> jsonb_build_array(jsonb_build_object('id', %(message_id)s::text)))
