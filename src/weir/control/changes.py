@@ -107,8 +107,7 @@ class Changes:
 
         Each statement that this asyncio task sends inside the block belongs to the transaction.
         """
-        if risks.names:
-            await self._reserve(environment, risks)
+        reserved = False
         try:
             async with (
                 self._database.together(idle_s=_RESERVED_S / 2),
@@ -117,6 +116,11 @@ class Changes:
                 revision = await begin_change(connection, environment, now_ms=self._clock.now_ms())
                 if expected is not None and revision != expected + 1:
                     raise Changed(environment, expected=expected, found=revision - 1)
+                if risks.names:
+                    # In a task, so that it is committed at once. The environment is locked, so nobody else
+                    # tells the broker about these queues and takes the reservation away.
+                    await asyncio.create_task(self._reserve(environment, risks))
+                    reserved = True
                 yield Change(connection=connection, revision=revision)
                 await mark_untold(connection, environment, risks.names)
                 for name in risks.removed:
@@ -124,7 +128,7 @@ class Changes:
                 for spec in risks.reordered:
                     await self._broker.define(environment.queue(spec.name), spec)
         except BaseException:
-            if risks.names:
+            if reserved:
                 with suppress(WeirError):
                     await asyncio.shield(self._release(environment, risks))
             raise
