@@ -135,7 +135,7 @@ MODULES = {
     "backports-zstd": "backports",
     "chdb-core": "chdb",
     "clickhouse-connect": "clickhouse_connect",
-    "common-expression-language": "cel",
+    "cel-expr-python": "cel_expr_python",
     "opentelemetry-api": "opentelemetry",
     "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
     "opentelemetry-sdk": "opentelemetry.sdk",

@@ -17,7 +17,7 @@ from weir.cli.main import COMMANDS
 IMPORTED_AS = {
     "backports-zstd": "backports",
     "chdb-core": "chdb",
-    "common-expression-language": "cel",
+    "cel-expr-python": "cel_expr_python",
     "pyyaml": "yaml",
 }
 """What a package is imported as, where its own name does not say it."""

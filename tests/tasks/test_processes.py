@@ -6,8 +6,11 @@ import json
 from contextlib import aclosing
 from pathlib import Path
 
+import psutil
 import pytest
 
+from support.processes import is_alive
+from support.waiting import wait_until
 from weir.tasks import processes
 from weir.tasks.processes import TaskCrashed, TaskProcesses
 from weir.workers.handler_time import begin_handler_time
@@ -74,3 +77,15 @@ async def test_a_process_that_ends_while_it_starts_fails_the_attempt(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(TaskCrashed, match="ended with"):
         await rest(TaskProcesses("slow_app:app"), 0)
+
+
+async def test_an_idle_process_that_was_killed_costs_no_call_an_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(made_app(tmp_path, monkeypatch, start_s=0)) as called:
+        assert await rest(called, 0) == "rested"
+        (killed,) = psutil.Process().children()
+        killed.kill()
+        # The event loop has no turn meanwhile, so it does not know yet.
+        wait_until(lambda: not is_alive(killed.pid))
+        assert await rest(called, 0) == "rested"

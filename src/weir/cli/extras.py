@@ -12,7 +12,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "worker": (
         *(
             "async_timeout",
-            "cel",
+            "cel_expr_python",
             "cronsim",
             "cryptography",
             "hiredis",

@@ -18,7 +18,7 @@ from weir.control.sql import NamedQuery
 from weir.deadletters.bulk_actions import MAX_SAMPLES, NIL, BulkAction, BulkActionKind, CanaryState
 from weir.deadletters.dead_letter import DeadLetter, read_letters
 from weir.deadletters.evaluation import Unanswered, judged
-from weir.deadletters.filters import compile_known, predicate, variables_of
+from weir.deadletters.filters import letter_predicate
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.deadletters.replay import Hand, Replays, delete, prepare, send, settle, split_sendable
@@ -228,7 +228,7 @@ async def _pick(work: Work, action: BulkAction, window: Sequence[Row]) -> Meant:
         return Meant(rows=admitted)
     letters = await _read(work, admitted)
     there = [row for row in admitted if str(row["id"]) in letters]
-    holds = predicate(compile_known(action.filter.expression), variables_of)
+    holds = letter_predicate(action.filter.expression)
     answers = await judged(holds, [letters[str(row["id"])] for row in there])
     unanswered = [answer.reason for answer in answers if isinstance(answer, Unanswered)]
     return Meant(

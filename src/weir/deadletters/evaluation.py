@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from weir.deadletters.dead_letter import DeadLetter
-from weir.deadletters.patch import Patch
-from weir.model.item_loops import text_of
+from weir.deadletters.filters import Predicate, holds, letter_name, record_of
+from weir.deadletters.patch import Patch, patch_payload
+from weir.errors import InvalidInput, OverBudget
+from weir.spec.cel import Expression
+from weir.spec.evaluation import Record, evaluated_each
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-
-SLICE_S = 0.005
-"""The event loop is given a turn after so much evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,30 +24,48 @@ class Unanswered:
     reason: str
 
 
-async def judged(holds: Callable[[Item], bool], items: Sequence[Item]) -> list[bool | Unanswered]:
-    """Whether a filter holds for each item."""
-    return await _each(holds, items)
+async def judged(predicate: Predicate[Item] | None, items: Sequence[Item]) -> list[bool | Unanswered]:
+    """Whether a filter holds for each item; OverBudget says for which item it takes too much."""
+    if predicate is None:
+        return [True] * len(items)
+    expression = predicate.expression
+    records = [predicate.record_of(item, expression) for item in items]
+    names = [predicate.name_of(item) for item in items]
+    return await _each(holds, expression.text, records=records, names=names, expression=expression)
 
 
 async def patched(patch: Patch, letters: Sequence[DeadLetter]) -> list[bytes | Unanswered]:
-    """The payload that a patch makes of each letter."""
-    return await _each(patch.apply, letters)
+    """The payload that a patch makes of each letter; OverBudget says for which letter it takes too much."""
+    expression = patch.expression
+    records = [(letter.payload, record_of(letter, expression)[1]) for letter in letters]
+    names = [letter_name(letter) for letter in letters]
+    return await _each(
+        *(patch_payload, expression.text, patch.fields, patch.replaces),
+        records=records,
+        names=names,
+        expression=expression,
+    )
 
 
-async def _each(answer: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer | Unanswered]:
-    answers: list[Answer | Unanswered] = []
-    slice_ends_s = time.perf_counter() + SLICE_S
-    for item in items:
-        answers.append(_one(answer, item))
-        if time.perf_counter() > slice_ends_s:
-            await asyncio.sleep(0)
-            slice_ends_s = time.perf_counter() + SLICE_S
-    return answers
-
-
-def _one(answer: Callable[[Item], Answer], item: Item) -> Answer | Unanswered:
+async def _each(
+    answer: Callable[..., Answer],
+    *args: object,
+    records: Sequence[Record],
+    names: Sequence[tuple[str, str]],
+    expression: Expression,
+) -> list[Answer | Unanswered]:
+    if not records:
+        return []
     try:
-        return answer(item)
-    except Exception as error:
-        # A payload may hold what nobody thought of, such as half an emoji; that is this letter's affair.
-        return Unanswered(reason=text_of(error))
+        answers = await evaluated_each(
+            answer,
+            *args,
+            records=records,
+            compiled=expression,
+            owner=names[0][0],
+            what=f"`{expression.text}`",
+        )
+    except OverBudget as error:
+        name = names[error.extra["item"]][1]
+        raise OverBudget(f"{error.message} (`{name}`)") from None
+    return [Unanswered(reason=one.message) if isinstance(one, InvalidInput) else one for one in answers]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from weir.deadletters.dead_letter import DeadLetter
 from weir.errors import InvalidInput
-from weir.model.logged import LoggedMessage
 from weir.model.message import DeathReason
-from weir.spec.cel import Expression, compile_expression
-from weir.spec.infer import TypeMistake, UnknownName, infer
+from weir.spec.cel import Expression, compile_expression, readable
+from weir.spec.evaluation import Record, json_value
+from weir.spec.infer import TypeMistake, infer
 from weir.spec.types import ANY, BOOL, INT, STRING, Type, map_of
+
+if TYPE_CHECKING:
+    # The processes of the box import this module, and not the driver of PostgreSQL.
+    from weir.deadletters.dead_letter import DeadLetter
 
 Message = TypeVar("Message")
 
@@ -71,25 +73,10 @@ def compile_known(
 ) -> Expression:
     """Compile an expression over `variables`; unknown names are refused before anything is touched."""
     expression = compile_expression(text)
-    if (unknown := _unknown_name(expression, variables)) is not None:
+    if unknown := expression.variables - variables.keys():
         known = ", ".join(sorted(variables))
-        raise InvalidInput(f"`{text:.80}`: {what} has no `{unknown}`; it has {known}")
+        raise InvalidInput(f"`{text:.80}`: {what} has no `{min(unknown)}`; it has {known}")
     return expression
-
-
-def _unknown_name(expression: Expression, variables: Mapping[str, Type]) -> str | None:
-    """A name that is not a variable, or None. The name that a comprehension binds is known only within it."""
-    names = expression.variables - variables.keys()
-    if nowhere := names - set(expression.comprehensions):
-        return min(nowhere)
-    try:
-        infer(expression.text, variables)
-    except UnknownName as mistake:
-        return mistake.name
-    except TypeMistake:
-        # Inference is stricter than the engine, which may still have an answer.
-        pass
-    return None
 
 
 def check_boolean(text: str, variables: Mapping[str, Type] = VARIABLES) -> None:
@@ -103,44 +90,49 @@ def check_boolean(text: str, variables: Mapping[str, Type] = VARIABLES) -> None:
         raise InvalidInput(f"`{text:.80}` answers {kind}; expected true or false, as from `attempts > 3`")
 
 
-def predicate(
-    expression: Expression, variables_of: Callable[[Message, Expression], dict[str, Any]]
-) -> Callable[[Message], bool]:
-    """The expression as a test of one message; it raises InvalidInput for a message without an answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicate(Generic[Message]):
+    """An expression as a test of messages; `weir.deadletters.evaluation` applies it."""
 
-    def holds(message: Message) -> bool:
-        value = expression.evaluate(variables_of(message, expression))
-        if not isinstance(value, bool):
-            raise InvalidInput(f"`{expression.text}` answers {value!r:.80}; expected true or false")
-        return value
-
-    return holds
+    expression: Expression
+    record_of: Callable[[Message, Expression], Record]
+    name_of: Callable[[Message], tuple[str, str]]
+    """The organization whose message it is, and the id of the message."""
 
 
-def variables_of(letter: DeadLetter, expression: Expression) -> dict[str, Any]:
-    """The variables of an expression for a letter; the payload is parsed only if the expression names it."""
-    values: dict[str, Any] = {
-        "headers": dict(letter.headers),
-        "key": letter.key,
-        "priority": letter.priority,
-        "queue": letter.queue.queue,
-        "error": letter.error,
-        "reason": letter.reason,
-        "fingerprint": letter.fingerprint,
-        "attempts": letter.attempts,
-        "max_attempts": letter.max_attempts,
-        "enqueued_at_ms": letter.enqueued_at_ms,
-        "died_at_ms": letter.died_at_ms,
-        "id": letter.id,
+def holds(text: str, payload: bytes | None, values: dict[str, Any]) -> bool:
+    """Whether the expression is true for one message; InvalidInput if it is neither true nor false."""
+    value = value_of(text, payload, values)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"`{text}` answers {value!r:.80}; expected true or false")
+    return value
+
+
+def value_of(text: str, payload: bytes | None, values: dict[str, Any]) -> Any:
+    """The value of the expression for one message."""
+    known = {"payload": None if payload is None else json_value(payload), **readable(values)}
+    return compile_expression(text).evaluate(known)
+
+
+def record_of(letter: DeadLetter, expression: Expression) -> Record:
+    """What the expression may look at in a letter."""
+    values = {
+        name: dict(letter.headers) if name == "headers" else _value(letter, name)
+        for name in expression.variables
+        if name != "payload"
     }
-    if "payload" in expression.variables:
-        values["payload"] = payload_of(letter)
-    return values
+    return letter.payload if "payload" in expression.variables else None, values
 
 
-def payload_of(message: DeadLetter | LoggedMessage) -> Any:
-    """The payload as a JSON value; None if it is not JSON."""
-    try:
-        return json.loads(message.payload)
-    except (ValueError, RecursionError):
-        return None
+def _value(letter: DeadLetter, name: str) -> Any:
+    return letter.queue.queue if name == "queue" else getattr(letter, name)
+
+
+def letter_predicate(text: str) -> Predicate[DeadLetter]:
+    """An expression over `VARIABLES` as a test of dead letters."""
+    return Predicate(expression=compile_known(text), record_of=record_of, name_of=letter_name)
+
+
+def letter_name(letter: DeadLetter) -> tuple[str, str]:
+    """The organization whose letter it is, and its id."""
+    return letter.queue.organization, letter.id

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from weir.deadletters.counted import CountedBy, check_counted
-from weir.deadletters.filters import check_boolean, compile_known, payload_of, predicate
+from weir.deadletters.filters import Predicate, check_boolean, compile_known
 from weir.deadletters.rates import NO_LIMITS, SendLimits
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS
@@ -15,6 +15,7 @@ from weir.model.logged import LogAccount, LoggedMessage, LogPlace
 from weir.model.message import check_number
 from weir.model.names import QueueRef, check_name
 from weir.spec.cel import Expression
+from weir.spec.evaluation import Record
 from weir.spec.types import ANY, INT, STRING, Type, map_of
 
 VARIABLES: Mapping[str, Type] = {
@@ -63,11 +64,12 @@ class LogSelection:
             compile_known(self.expression, VARIABLES, what=_WHAT)
             check_boolean(self.expression, VARIABLES)
 
-    def predicate(self) -> Callable[[LoggedMessage], bool]:
-        """The expression as a test; it raises InvalidInput for a message without an answer."""
+    def predicate(self) -> Predicate[LoggedMessage] | None:
+        """The expression as a test; None if there is none."""
         if self.expression is None:
-            return lambda message: True
-        return predicate(compile_known(self.expression, VARIABLES, what=_WHAT), _variables_of)
+            return None
+        expression = compile_known(self.expression, VARIABLES, what=_WHAT)
+        return Predicate(expression=expression, record_of=_record_of, name_of=_name)
 
     def described(self) -> dict[str, Any]:
         """The conditions that are given."""
@@ -75,7 +77,11 @@ class LogSelection:
         return {name: value for name, value in asked.items() if value not in (0, MAX_TIME_MS)}
 
 
-def _variables_of(message: LoggedMessage, expression: Expression) -> dict[str, Any]:
+def _name(message: LoggedMessage) -> tuple[str, str]:
+    return message.life.queue.organization, message.life.message_id
+
+
+def _record_of(message: LoggedMessage, expression: Expression) -> Record:
     life = message.life
     values: dict[str, Any] = {
         "id": life.message_id,
@@ -91,9 +97,9 @@ def _variables_of(message: LoggedMessage, expression: Expression) -> dict[str, A
         "payload_bytes": life.payload_bytes,
         "headers": dict(message.headers),
     }
-    if "payload" in expression.variables:
-        values["payload"] = payload_of(message)
-    return values
+    names = expression.variables
+    known = {name: value for name, value in values.items() if name in names}
+    return message.payload if "payload" in names else None, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

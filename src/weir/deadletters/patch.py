@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weir.deadletters.dead_letter import DeadLetter
-from weir.deadletters.filters import VARIABLES, compile_known, payload_of, variables_of
+from weir.deadletters.filters import VARIABLES, compile_known, value_of
 from weir.errors import InvalidInput
 from weir.spec.cel import Expression
 from weir.spec.infer import TypeMistake, infer
@@ -33,21 +32,32 @@ class Patch:
     replaces: bool = False
     """The answer is the new payload, and is not merged into the old one."""
 
-    def apply(self, letter: DeadLetter) -> bytes:
-        """The patched payload; InvalidInput if there is no answer or it breaks the message type.
 
-        It merges objects as JSON Merge Patch does: null removes a member, any other value sets it.
-        """
-        answer = self.expression.evaluate(variables_of(letter, self.expression))
-        patched = answer if self.replaces else _merged_into(payload_of(letter), answer)
-        if self.fields:
-            if not isinstance(patched, Mapping):
-                raise InvalidInput("the patched payload is not an object, as the message type asks")
-            conformed(self.fields, patched, what="the patched payload")
-        try:
-            return json.dumps(patched, separators=(",", ":"), allow_nan=False, default=_moment).encode()
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"the patched payload is not JSON: {error}") from None
+def patch_payload(
+    text: str, fields: tuple[MessageField, ...], replaces: bool, payload: bytes, values: dict[str, Any]
+) -> bytes:
+    """The patched payload; InvalidInput if there is no answer or it breaks the message type.
+
+    It merges objects as JSON Merge Patch does: null removes a member, any other value sets it.
+    """
+    answer = value_of(text, payload, values)
+    patched = answer if replaces else _merged_into(_parsed(payload), answer)
+    if fields:
+        if not isinstance(patched, Mapping):
+            raise InvalidInput("the patched payload is not an object, as the message type asks")
+        conformed(fields, patched, what="the patched payload")
+    try:
+        return json.dumps(patched, separators=(",", ":"), allow_nan=False, default=_moment).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the patched payload is not JSON: {error}") from None
+
+
+def _parsed(payload: bytes) -> Any:
+    """The payload with every digit and every half of a pair, as the expression does not see it."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
 
 
 def compile_patch(text: str, fields: tuple[MessageField, ...] = ()) -> Patch:

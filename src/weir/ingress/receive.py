@@ -29,10 +29,11 @@ from weir.model.holders import Holder
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
-from weir.spec.cel import Expression, compile_expression
+from weir.spec.cel import compile_expression
+from weir.spec.evaluation import evaluated
 from weir.spec.ir import SignatureScheme, Verification
 from weir.spec.snapshot import Hook, SpecReader
-from weir.workers.variables import received
+from weir.workers.variables import received_value
 
 if TYPE_CHECKING:
     from weir.tracing.tracer import Tracer
@@ -94,7 +95,7 @@ class ReceivedHook:
 class CommandRunner(Protocol):
     """Runs the command of a webhook that has no queue."""
 
-    async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook: ...
+    async def run(self, hook: Hook, event: IncomingEvent, about: Mapping[str, Any]) -> ReceivedHook: ...
 
 
 class Receiver:
@@ -186,7 +187,7 @@ class Receiver:
         kept[HOOK] = hook.webhook.name
         kept[SOURCE_IP] = source_ip
         kept[RECEIVED_AT] = str(now_ms)
-        items = [self._item(hook, event, kept, source_ip=source_ip, now_ms=now_ms) for event in events]
+        items = [await self._item(hook, event, kept, source_ip=source_ip, now_ms=now_ms) for event in events]
         if len(items) == 1:
             return _accepted(events[0], *await self._push(hook, events[0], items[0]))
         return await self._push_batch(hook, events, items)
@@ -204,21 +205,15 @@ class Receiver:
         )
         return holds and bool(secrets)
 
-    def _item(
+    async def _item(
         self, hook: Hook, event: IncomingEvent, headers: Mapping[str, str], *, source_ip: str, now_ms: int
     ) -> PushItem:
         webhook = hook.webhook
         assert webhook.queue is not None
         key = None
         if webhook.key is not None:
-            variables = received(
-                event.payload,
-                headers=headers,
-                source_ip=source_ip,
-                received_at_ms=now_ms,
-                webhook=webhook.name,
-            )
-            key = _ordering_key(webhook.key, variables)
+            about = _about(webhook.name, headers, source_ip=source_ip, now_ms=now_ms)
+            key = await _ordering_key(webhook.key, hook, event.payload, about)
         return PushItem(
             queue=_queue(hook.environment, webhook.queue),
             message=NewMessage(
@@ -282,17 +277,11 @@ class Receiver:
             raise InvalidInput(
                 "a webhook that runs at once takes one event at a time; name a queue for batches"
             )
-        variables = received(
-            events[0].payload,
-            headers=kept,
-            source_ip=source_ip,
-            received_at_ms=now_ms,
-            webhook=hook.webhook.name,
-        )
+        about = _about(hook.webhook.name, kept, source_ip=source_ip, now_ms=now_ms)
         if self._tracer is None:
-            return await self._commands.run(hook, events[0], variables)
+            return await self._commands.run(hook, events[0], about)
         with self._tracer.running_webhook(hook.webhook.name, hook.environment, request=kept):
-            return await self._commands.run(hook, events[0], variables)
+            return await self._commands.run(hook, events[0], about)
 
 
 def _accepted(event: IncomingEvent, answer: PushAnswer, repeat: bool) -> ReceivedHook:
@@ -352,14 +341,23 @@ def _queue(environment: EnvironmentRef, name: str) -> QueueRef:
     return environment.queue(name)
 
 
-@lru_cache(maxsize=1_024)
-def _compiled(text: str) -> Expression:
-    return compile_expression(text)
+def _about(name: str, headers: Mapping[str, str], *, source_ip: str, now_ms: int) -> dict[str, Any]:
+    """What expressions may know of a request beside its body."""
+    return {"headers": dict(headers), "source_ip": source_ip, "received_at_ms": now_ms, "webhook": name}
 
 
-def _ordering_key(text: str, variables: Mapping[str, Any]) -> str:
+async def _ordering_key(text: str, hook: Hook, body: bytes, about: Mapping[str, Any]) -> str:
     """The value of a webhook's `key` as the text that orders its queue."""
-    value = _compiled(text).evaluate(variables)
+    value = await evaluated(
+        received_value,
+        text,
+        body,
+        about,
+        compiled=compile_expression(text),
+        size=len(body),
+        owner=hook.environment.organization,
+        what=f"the key of webhook `{hook.webhook.name}`",
+    )
     key = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
     if not key or len(key.encode(errors="replace")) > 255 or not key.isprintable():
         return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()

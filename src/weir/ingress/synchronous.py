@@ -17,6 +17,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 from weir.spec.cel import compile_mapping
+from weir.spec.evaluation import evaluated
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
@@ -24,6 +25,7 @@ from weir.workers.hook_keys import HookKey, HookKeys
 from weir.workers.journal import result_text
 from weir.workers.outcome import Ending, HandlerOutcome
 from weir.workers.run_message import run_command
+from weir.workers.variables import received_inputs
 
 # Senders give up soon, and then send the event again.
 TIMEOUT_S = 10.0
@@ -47,12 +49,22 @@ class SynchronousCommands:
         self._clock = clock or SystemClock()
         self._timeout_s = timeout_s
 
-    async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook:
+    async def run(self, hook: Hook, event: IncomingEvent, about: Mapping[str, Any]) -> ReceivedHook:
         action = hook.webhook.action
         if action is None:
             raise Unavailable(f"webhook `{hook.webhook.name}` has neither a queue nor a command")
         command = self._command(action, hook.environment)
-        inputs = compile_mapping(tuple(action.inputs.items())).evaluate(variables)
+        named = tuple(action.inputs.items())
+        inputs = await evaluated(
+            received_inputs,
+            named,
+            event.payload,
+            about,
+            compiled=compile_mapping(named),
+            size=len(event.payload),
+            owner=hook.environment.organization,
+            what=f"the inputs of webhook `{hook.webhook.name}`",
+        )
         message_id = new_id()
         if event.id is None:
             return _answer(await self._execute(command, inputs, self._context(hook, event, message_id)))

@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from weir.errors import OverBudget, Unavailable, WeirError
-from weir.model.sandboxed import HEAD, ITEM, MAX_ANSWER, Ending, receive_frame
+from weir.model.sandboxed import HEAD, ITEM, MAX_ANSWER, CallEnding, receive_frame
 
 T = TypeVar("T")
 
 CHILDREN = max(2, min(4, os.cpu_count() or 1))
 """Two are the fewest with which one tenant cannot hold all of them."""
-MAX_WAITING = 8
-"""Calls of one owner that may wait, and twenty times as many of all owners."""
+MAX_WAITING = 128
+"""Calls of one owner that may wait, as many as a worker has slots; and ten times as many of all owners."""
 WAIT_S = 10.0
 """How long a call may wait for its turn. Nobody holds a child for longer than the time of a budget."""
 IDLE_S = 60.0
@@ -135,7 +135,7 @@ class Sandbox:
         )
         with self._changed:
             waiting = self._waiting.setdefault(owner, deque())
-            if len(waiting) >= MAX_WAITING or sum(map(len, self._waiting.values())) >= 20 * MAX_WAITING:
+            if len(waiting) >= MAX_WAITING or sum(map(len, self._waiting.values())) >= 10 * MAX_WAITING:
                 raise _busy()
             waiting.append(call)
             if sum(map(len, self._waiting.values())) > self._free and self._threads < self._most:
@@ -155,15 +155,15 @@ class Sandbox:
         child: _Child | None = None
         while (call := self._next()) is not None:
             wanted = call.answer.set_running_or_notify_cancel()
-            ending, value = Ending.DONE, None
+            ending, value = CallEnding.DONE, None
             try:
                 if wanted:
                     child, ending, value = self._answer(call, child)
             except BaseException as error:  # the caller must have an answer, and the thread goes on
-                ending, value = Ending.RAISED, error
+                ending, value = CallEnding.RAISED, error
             self._finish(call)
             if wanted:
-                (call.answer.set_result if ending is Ending.DONE else call.answer.set_exception)(value)
+                (call.answer.set_result if ending is CallEnding.DONE else call.answer.set_exception)(value)
         self._end(child)
 
     def _next(self) -> _Call | None:
@@ -195,7 +195,7 @@ class Sandbox:
             self._free += 1
             self._changed.notify_all()
 
-    def _answer(self, call: _Call, child: _Child | None) -> tuple[_Child, Ending, Any]:
+    def _answer(self, call: _Call, child: _Child | None) -> tuple[_Child, CallEnding, Any]:
         """The answer to a call, and the child that gave it."""
         if time.monotonic() > call.due_s:
             raise _busy()
@@ -267,7 +267,7 @@ class _Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def call(self, work: bytes, call: _Call) -> tuple[Ending, Any]:
+    def call(self, work: bytes, call: _Call) -> tuple[CallEnding, Any]:
         """What the function returned or raised; _Failed if its process did not get that far."""
         self._calls += 1
         ITEM.pack_into(self._item, 0, _NONE)
@@ -285,9 +285,9 @@ class _Child:
         if answer is None:
             raise self._death(call)
         ending, value = pickle.loads(answer)
-        if ending is Ending.MEMORY:
+        if ending is CallEnding.MEMORY:
             raise self._over(call, _memory(call.budget), again=self._calls > 1)
-        if ending is Ending.LARGE:
+        if ending is CallEnding.LARGE:
             raise self._over(call, f"has a result of more than {MAX_ANSWER // _MIB} MiB")
         return ending, value
 

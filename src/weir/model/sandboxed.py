@@ -29,7 +29,7 @@ _OOM_SCORE = "1000"
 """On Linux: this process is the first to go when the machine has no memory left."""
 
 
-class Ending(StrEnum):
+class CallEnding(StrEnum):
     """How a call ended, if its process did not end before."""
 
     DONE = "done"
@@ -98,7 +98,7 @@ def _answer(call: bytes, used_bytes: int) -> bytes:
     try:
         return _called(call, used_bytes)
     except MemoryError:
-        return pickle.dumps((Ending.MEMORY, None))
+        return pickle.dumps((CallEnding.MEMORY, None))
     finally:
         _PLACE.limit(0)
         _limit_memory(resource.RLIM_INFINITY)
@@ -110,21 +110,21 @@ def _called(call: bytes, used_bytes: int) -> bytes:
     _PLACE.limit(processor_s)
     try:
         function, args = pickle.loads(work)
-        answer = pickle.dumps((Ending.DONE, function(*args)))
+        answer = pickle.dumps((CallEnding.DONE, function(*args)))
     except MemoryError:
         raise
     except Exception as error:
         return _raised(error)
-    return answer if len(answer) <= MAX_ANSWER else pickle.dumps((Ending.LARGE, None))
+    return answer if len(answer) <= MAX_ANSWER else pickle.dumps((CallEnding.LARGE, None))
 
 
 def _raised(error: Exception) -> bytes:
     """The exception, for the caller to raise; as text if it cannot travel."""
     try:
-        answer = pickle.dumps((Ending.RAISED, error))
+        answer = pickle.dumps((CallEnding.RAISED, error))
         pickle.loads(answer)
     except Exception:  # an exception of any package may refuse to be copied
-        return pickle.dumps((Ending.RAISED, RuntimeError(repr(error))))
+        return pickle.dumps((CallEnding.RAISED, RuntimeError(repr(error))))
     return answer
 
 

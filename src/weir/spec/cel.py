@@ -1,35 +1,75 @@
-"""CEL, the language of input expressions and filters. Only this module knows the engine.
+"""CEL, the language of input expressions and filters. Only this module and `cel_functions` know the engine.
 
-Expressions are short, and have no side effects and no unlimited loops. Every mistake in the text or in the
-evaluation becomes an `InvalidInput`.
+Expressions are short and have no side effects. Every mistake in the text or in the evaluation becomes an
+`InvalidInput`. The engine stops after 10,000 steps of all comprehensions together. Where the rest of the cost
+is not provably small (`Expression.cheap`), an expression is evaluated in the box: see `evaluation`.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import cel
-from cel.stdlib import STDLIB_FUNCTIONS
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_encoders, ext_math
 
 from weir.errors import InvalidInput
+from weir.spec.cel_functions import ALLOWANCE, LISTED
+from weir.spec.cel_tree import read_tree
+from weir.spec.functions import FUNCTIONS, METHODS
+from weir.spec.spec_problems import nearest
 
 MAX_LENGTH = 1_024
-MAX_COMPREHENSIONS = 2
-MAX_RANGE = 1_000
-# The longest list per number of comprehensions. Two may be nested, so that 1,000 items are a million steps.
-_LIST_LIMITS = {0: None, 1: 10_000, 2: 1_000}
+MOST_CALLS = 8
+"""Calls of Weir's own functions in a cheap expression; each converts its arguments."""
+NUL_STAND_IN = "\ufdd0"
+"""The engine ends a text at a NUL, so this character, which means nothing in Unicode, stands for one."""
+NUL_ESCAPE = b"\\u0000"
+"""How JSON writes it. A payload without it that orjson could read is readable as it is."""
+_REPLACEMENT = "\ufffd"
 
-# Texts are blanked before comprehensions are counted: `".map("` inside a text is not one.
-_STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
-_COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
+# The engine declares names such as `type` and `list` itself. In a container of our own they can be variables.
+_CONTAINER = "v"
+_TYPES = frozenset(("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"))
+
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_PARSE_POSITION = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_POSITION = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (?:Syntax error: )?(.*)")
 # The engine lists every token that it would accept, which is too long to help.
-_EXPECTING = re.compile(r" expecting .*")
+_NOISE = re.compile(r" expecting .*| \(in container '.*?'\)")
+_UNDECLARED = re.compile(r"undeclared reference to '(.*)'")
+_CODE = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
+_NO_FIELD = re.compile(r'Key not found in map : "(.*)"', re.DOTALL)
+_NO_VARIABLE = re.compile(r'No value with name "v\.(.*)" found')
+_MAX_LEVELS = 32
+
+
+def _declared() -> Any:
+    functions = []
+    for name, (call, arities) in LISTED.items():
+        # `contains` of a text is the engine's own.
+        first = cel.Type.LIST if name == "contains" else cel.Type.DYN
+        overloads = [
+            cel.Overload(
+                f"weir_{name}_{count}_{member}",
+                return_type=cel.Type.DYN,
+                parameters=[first, *[cel.Type.DYN] * (count - 1)],
+                is_member=member,
+                impl=call,
+            )
+            for count in arities
+            for member in (False, True)
+        ]
+        functions.append(cel.FunctionDecl(name, overloads))
+    return [cel.CelExtension("weir", functions), ext_math.ExtMath(), ext_encoders.ExtEncoders()]
+
+
+_EXTENSIONS = _declared()
+_PARSER = cel.NewEnv(extensions=_EXTENSIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +78,39 @@ class Expression:
 
     text: str
     variables: frozenset[str]
-    """Every name in it, also the names that its comprehensions bind."""
-    functions: frozenset[str]
-    comprehensions: tuple[str, ...]
-    """The name that each comprehension binds."""
-    library: Mapping[str, Callable[..., Any]]
-    """The functions of the library that it calls."""
+    """The names that it does not bind itself."""
+    cheap: bool
+    """Whether it takes a few milliseconds at most over 16 kB: no comprehension, no pattern, few functions."""
     program: Any
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """The value of the expression; InvalidInput says why it has none."""
-        return _evaluate(self, _context(self, variables), variables)
+        """The value of the expression over `readable` values; InvalidInput says why it has none."""
+        ALLOWANCE.begin()
+        data = {f"v.{name}": variables[name] for name in self.variables if name in variables}
+        try:
+            value = self.program.eval(data=data)
+            if value.type() == cel.Type.ERROR:
+                raise self._failure(str(value.plain_value()))
+            return _plain(value.plain_value())
+        except RuntimeError as error:
+            raise self._failure(str(error)) from None
+        except RecursionError:
+            raise self._failure("its value is nested too deeply") from None
+
+    def _failure(self, what: str) -> InvalidInput:
+        if (field := _NO_FIELD.search(what)) is not None:
+            what = f"there is no field `{field[1]:.80}`"
+        elif (name := _NO_VARIABLE.search(what)) is not None:
+            what = f"there is no field `{name[1]}`"
+        elif "Iteration budget exceeded" in what:
+            what = "its comprehensions take more than 10,000 steps"
+        elif "Non-CEL value type for 'Python function" in what:
+            what = "the functions that Weir adds give no times, durations and types"
+        elif "construction from null" in what:
+            what = "a text holds half of a surrogate pair"
+        else:
+            what = _CODE.sub("", what.splitlines()[0] if what else "it has no value")
+        return InvalidInput(f"`{self.text}`: {what:.300}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +119,11 @@ class CompiledMapping:
 
     expressions: Mapping[str, Expression]
     variables: frozenset[str]
-    library: Mapping[str, Callable[..., Any]]
+    cheap: bool
 
     def evaluate(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of all inputs. The variables are converted once for all of them."""
-        context = _context(self, variables)
-        return {
-            name: _evaluate(expression, context, variables) for name, expression in self.expressions.items()
-        }
+        """The values of all inputs."""
+        return {name: expression.evaluate(variables) for name, expression in self.expressions.items()}
 
 
 @lru_cache(maxsize=4_096)
@@ -74,10 +133,12 @@ def compile_mapping(inputs: tuple[tuple[str, str], ...]) -> CompiledMapping:
     return CompiledMapping(
         expressions=expressions,
         variables=frozenset(name for one in expressions.values() for name in one.variables),
-        library={name: call for one in expressions.values() for name, call in one.library.items()},
+        # Each of many cheap expressions looks at the same payload.
+        cheap=len(expressions) <= MOST_CALLS and all(one.cheap for one in expressions.values()),
     )
 
 
+@lru_cache(maxsize=1_024)
 def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression:
     """Compile one expression; the `offset` of an InvalidInput is where in `text` it fails."""
     if len(text) > max_length:
@@ -88,85 +149,81 @@ def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression
         raise InvalidInput("an expression holds a control character or a lone surrogate; remove it", offset=0)
     if not text.strip():
         raise InvalidInput("an expression is empty; write one, such as `payload.id`", offset=0)
-    comprehensions = tuple(_COMPREHENSION.findall(_STRING.sub("''", text)))
-    if (count := len(comprehensions)) > MAX_COMPREHENSIONS:
-        raise InvalidInput(
-            f"an expression has {count} comprehensions; at most {MAX_COMPREHENSIONS} are allowed",
-            offset=0,
-        )
     try:
-        program = cel.compile(text)
-    except Exception as error:  # the engine's parser raises ValueError, and others on odd text
-        raise _parse_error(text, error) from None
-    functions = frozenset(program.functions())
+        tree = read_tree(_PARSER.compile(text, disable_check=True).serialize())
+        if tree.structs:
+            raise InvalidInput(f"`{text:.80}`: there is no type `{min(tree.structs):.80}`", offset=0)
+        names = tree.names - (_TYPES if "type" in tree.functions else frozenset())
+        declared = {f"{_CONTAINER}.{name}": cel.Type.DYN for name in names}
+        program = cel.NewEnv(variables=declared, container=_CONTAINER, extensions=_EXTENSIONS).compile(text)
+    except RuntimeError as error:
+        raise _parse_error(text, str(error)) from None
+    own = sum(name.rpartition(".")[2] in _OWN for name in tree.functions)
     return Expression(
         text=text,
-        variables=frozenset(program.variables()),
-        functions=functions,
-        comprehensions=comprehensions,
-        library=_library(functions),
+        variables=frozenset(names),
+        cheap=not tree.comprehensions and "matches" not in tree.functions and own <= MOST_CALLS,
         program=program,
     )
 
 
-def _library(functions: frozenset[str]) -> dict[str, Callable[..., Any]]:
-    """The functions of the library with these names; the engine names `lists.range` by its last part."""
-    known = {**STDLIB_FUNCTIONS, "lists.range": _short_range}
-    return {name: call for name, call in known.items() if name.rpartition(".")[2] in functions}
+_OWN = frozenset(name.rpartition(".")[2] for name in LISTED)
+_KNOWN = frozenset((*FUNCTIONS, *METHODS, *_OWN))
 
 
-def _context(compiled: Expression | CompiledMapping, variables: Mapping[str, Any]) -> Any:
-    context = cel.Context(
-        variables={name: variables[name] for name in compiled.variables if name in variables}
-    )
-    # Only functions that are called: the library took 16 us per context, and most expressions call none.
-    for name, call in compiled.library.items():
-        context.add_function(name, call)
-    return context
+def readable(value: Any) -> Any:
+    """The value as the engine can read it: whole texts, and tuples as lists."""
+    if isinstance(value, str):
+        if value.isprintable():
+            return value
+        return _SURROGATE.sub(_REPLACEMENT, value.replace("\x00", NUL_STAND_IN))
+    if isinstance(value, dict):
+        return {readable(key): readable(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [readable(one) for one in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return _as_double(value)
+    return value
 
 
-def _short_range(length: int) -> list[int]:
-    """A range with a limit: the engine's own would fill the memory."""
-    if length > MAX_RANGE:
-        raise ValueError(f"a range of {length} values; at most {MAX_RANGE} are allowed")
-    return list(range(length))
-
-
-def _evaluate(expression: Expression, context: Any, variables: Mapping[str, Any]) -> Any:
-    limit = _LIST_LIMITS[len(expression.comprehensions)]
-    if limit is not None:
-        _refuse_long_lists((variables.get(name) for name in expression.variables), limit=limit)
+def _as_double(value: int) -> float:
+    """A number beyond 64 bits, as JSON's numbers are read elsewhere."""
     try:
-        return expression.program.execute(context)
-    except KeyError as error:
-        raise InvalidInput(f"`{expression.text}`: there is no field `{error.args[0]}`") from None
-    except Exception as error:  # the engine raises any of a dozen built-in classes
-        raise InvalidInput(f"`{expression.text}`: {_first_line(error)}") from None
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
-def _parse_error(text: str, error: Exception) -> InvalidInput:
-    found = _PARSE_POSITION.search(str(error))
-    if found is None:
-        return InvalidInput(f"`{text:.80}` is not a CEL expression: {_first_line(error)}", offset=0)
+def _plain(value: Any) -> Any:
+    """What the engine gives as ordinary values of Python."""
+    if isinstance(value, str):
+        return value.replace(NUL_STAND_IN, "\x00")
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, cel.Type):
+        return str(value.name()).lower()
+    return value
+
+
+def _parse_error(text: str, error: str) -> InvalidInput:
+    found = _POSITION.search(error)
+    if "recursion" in error or found is None:
+        what = f"it is nested more than {_MAX_LEVELS} levels deep" if "recursion" in error else error[:200]
+        return InvalidInput(f"`{text:.80}` is not a CEL expression: {what}", offset=0)
     line, column = int(found[1]), int(found[2])
-    what = _EXPECTING.sub("", found[3]).replace("'<EOF>'", "the end of the expression").strip()
+    what = _NOISE.sub("", found[3]).replace("'<EOF>'", "the end of the expression").strip()
     offset = sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
-    return InvalidInput(f"`{text:.80}` is not a CEL expression: {what}", offset=min(offset, len(text)))
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
-
-
-def _refuse_long_lists(values: Iterable[Any], *, limit: int) -> None:
-    """Refuse lists and maps over which a comprehension would take too long."""
-    waiting = [value for value in values if isinstance(value, (dict, list))]
-    while waiting:
-        value = waiting.pop()
-        if len(value) > limit:
-            raise InvalidInput(
-                f"a comprehension meets a list of {len(value)} values; at most {limit} are allowed"
-            )
-        parts = value.values() if isinstance(value, dict) else value
-        waiting.extend(part for part in parts if isinstance(part, (dict, list)))
+    if (unknown := _UNDECLARED.fullmatch(what)) is not None:
+        # Every variable is declared, so it is a function; the engine points at its parenthesis.
+        name = unknown[1]
+        hint = nearest(name.rpartition(".")[2], _KNOWN)
+        return InvalidInput(
+            f"there is no function `{name:.80}`" + (f"; {hint}" if hint else ""),
+            offset=max(0, offset - len(name)),
+            length=len(name),
+        )
+    return InvalidInput(f"`{text:.80}` is not a CEL expression: {what:.300}", offset=min(offset, len(text)))

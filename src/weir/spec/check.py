@@ -177,7 +177,8 @@ def _check_type(
         compile_expression(text)
         return infer(text, variables, open_world=open_world)
     except InvalidInput as error:
-        notes.add(error.message, _inside(span, text, error.extra.get("offset", 0), 1))
+        place = _inside(span, text, error.extra.get("offset", 0), error.extra.get("length", 1))
+        notes.add(error.message, place)
     except TypeMistake as mistake:
         notes.add(mistake.message, _inside(span, text, mistake.offset, mistake.length), near=mistake.near)
     return ANY

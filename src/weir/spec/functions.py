@@ -21,14 +21,11 @@ FUNCTIONS: dict[str, Type] = {
     "max": ANY,
     "sum": ANY,
     "matches": BOOL,
-    "contains": BOOL,
-    "startsWith": BOOL,
-    "endsWith": BOOL,
 }
 
 METHODS: dict[str, tuple[tuple[str, ...], Type]] = {
     "size": (("string", "list", "map", "bytes"), INT),
-    "contains": (("string", "list", "map"), BOOL),
+    "contains": (("string", "list"), BOOL),
     "startsWith": (("string",), BOOL),
     "endsWith": (("string",), BOOL),
     "matches": (("string",), BOOL),
@@ -49,6 +46,9 @@ METHODS: dict[str, tuple[tuple[str, ...], Type]] = {
     "flatten": (("list",), list_of(ANY)),
     "min": (("list",), ANY),
     "max": (("list",), ANY),
+    "sum": (("list",), ANY),
+    "first": (("list",), ANY),
+    "last": (("list",), ANY),
     "getFullYear": (("time",), INT),
     "getMonth": (("time",), INT),
     "getDate": (("time",), INT),
@@ -61,4 +61,4 @@ METHODS: dict[str, tuple[tuple[str, ...], Type]] = {
     "getMilliseconds": (("time", "duration"), INT),
 }
 
-NAMESPACES = ("math", "sets", "base64", "lists", "strings", "optional", "cel")
+NAMESPACES = ("math", "sets", "base64", "lists", "strings")

@@ -46,12 +46,21 @@ class TaskProcesses:
 
     async def call(self, task: str, payload: bytes) -> Any:
         """Call a task; returns its result. If the call is cancelled, its process is killed."""
-        child = self._idle.pop() if self._idle else await self._start(task)
+        child = await self._take_idle() or await self._start(task)
         async with self._ended_on_failure(child, task):
             child.writer.write(pack_frame({"task": task, "payload": payload.decode()}))
             answer = await read_frame(child.reader)
         self._idle.append(child)
         return _told(answer)
+
+    async def _take_idle(self) -> _Child | None:
+        """An idle process that lives; one that was killed meanwhile would cost the call an attempt."""
+        while self._idle:
+            child = self._idle.pop()
+            if _lives(child.process.pid):
+                return child
+            await self._end(child)
+        return None
 
     async def aclose(self) -> None:
         """End the idle processes."""
@@ -107,6 +116,14 @@ class TaskProcesses:
         if child.process.returncode is None:
             child.process.kill()
         await asyncio.wait_for(child.process.wait(), _END_S)
+
+
+def _lives(pid: int) -> bool:
+    # `returncode` is set when the event loop hears of the end, and that may be later.
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
 
 
 def _told(answer: dict[str, Any]) -> Any:

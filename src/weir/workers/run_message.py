@@ -26,6 +26,7 @@ from weir.model.trace_context import trace_headers_of
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
+from weir.spec.evaluation import evaluated
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.handler_time import begin_handler_time
@@ -33,7 +34,7 @@ from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected,
 from weir.workers.own_context import OwnContext
 from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
 from weir.workers.traced_run import trace_request, trace_run
-from weir.workers.variables import variables_of
+from weir.workers.variables import inputs_of
 
 if TYPE_CHECKING:
     from weir.tracing.tracer import Tracer
@@ -119,7 +120,7 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
     if command is None:
         hint = tools.commands.hint(name, environment=environment)
         return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
-    inputs = _inputs(delivery, spec, action.inputs)
+    inputs = await _inputs(delivery, spec, action.inputs)
     context = _context(delivery, tools) if command.takes_context else None
     WORKING_ON.set(delivery.message_id)
     return await run_command(command, inputs, context, tools.executor)
@@ -139,11 +140,21 @@ async def _pass_on(
     return outcome if passed.ending is Ending.DONE else passed
 
 
-def _inputs(
+async def _inputs(
     delivery: Delivery, spec: QueueSpec, inputs: Mapping[str, str], more: Mapping[str, Any] = NO_VARIABLES
 ) -> dict[str, Any]:
-    mapping = compile_mapping(tuple(inputs.items()))
-    return mapping.evaluate({**variables_of(delivery, spec, names=mapping.variables), **more})
+    named = tuple(inputs.items())
+    return await evaluated(
+        inputs_of,
+        named,
+        delivery,
+        spec.message_type,
+        dict(more),
+        compiled=compile_mapping(named),
+        size=len(delivery.payload) + (len(orjson.dumps(more[RESULT])) if more else 0),
+        owner=delivery.queue.organization,
+        what=f"the inputs of queue `{spec.name}`",
+    )
 
 
 def _context(delivery: Delivery, tools: Tools) -> Context:
@@ -245,7 +256,7 @@ async def _enqueue(
     """Put the message into the next queue, with its id as idempotency key: a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:
-        values = _inputs(delivery, spec, action.inputs, more)
+        values = await _inputs(delivery, spec, action.inputs, more)
         payload = orjson.dumps(values, default=_plain)
         headers = {"content-type": "application/json", **trace_headers_of(delivery.headers)}
     message = NewMessage(

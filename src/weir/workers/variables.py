@@ -12,18 +12,44 @@ import orjson
 from weir.errors import InvalidInput
 from weir.model.message import Delivery
 from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
-from weir.spec.ir import QueueSpec
+from weir.spec.cel import NUL_ESCAPE, compile_expression, compile_mapping, readable
+from weir.spec.ir import MessageField
 from weir.spec.message_values import conformed
 
 
-def variables_of(delivery: Delivery, spec: QueueSpec, *, names: Collection[str]) -> dict[str, Any]:
+def inputs_of(
+    inputs: tuple[tuple[str, str], ...],
+    delivery: Delivery,
+    fields: tuple[MessageField, ...],
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The values of inputs for a delivery and `more` variables; InvalidInput if there are none."""
+    mapping = compile_mapping(inputs)
+    return mapping.evaluate({**variables_of(delivery, fields, names=mapping.variables), **readable(more)})
+
+
+def received_inputs(
+    inputs: tuple[tuple[str, str], ...], body: bytes, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of inputs for what a webhook received."""
+    return compile_mapping(inputs).evaluate(received(body, **about))
+
+
+def received_value(text: str, body: bytes, about: Mapping[str, Any]) -> Any:
+    """The value of an expression for what a webhook received."""
+    return compile_expression(text).evaluate(received(body, **about))
+
+
+def variables_of(
+    delivery: Delivery, fields: tuple[MessageField, ...], *, names: Collection[str]
+) -> dict[str, Any]:
     """The variables of a delivery, checked against the message type; InvalidInput if they do not fit.
 
     `message` is among them only if `names` asks for it.
     """
     values = _fields(delivery)
-    if spec.message_type:
-        values = conformed(spec.message_type, values, what=f"a message of `{spec.name}`")
+    if fields:
+        values = conformed(fields, values, what=f"a message of `{delivery.queue.queue}`")
     return {"message": _about(delivery), **values} if "message" in names else values
 
 
@@ -31,9 +57,9 @@ def _about(delivery: Delivery) -> dict[str, Any]:
     return {
         "id": delivery.message_id,
         "attempt": delivery.attempt,
-        "key": delivery.key,
-        "queue": delivery.queue.queue,
-        "headers": dict(delivery.headers),
+        "key": readable(delivery.key),
+        "queue": readable(delivery.queue.queue),
+        "headers": readable(dict(delivery.headers)),
         "enqueued_at": _time(delivery.enqueued_at_ms),
     }
 
@@ -58,7 +84,7 @@ def received(
     """The variables of a message that a webhook received."""
     return {
         "payload": payload_value(body, headers),
-        "headers": dict(headers),
+        "headers": readable(dict(headers)),
         "source_ip": source_ip,
         "received_at": _time(received_at_ms),
         "webhook": webhook,
@@ -70,15 +96,16 @@ def payload_value(payload: bytes, headers: Mapping[str, str]) -> Any:
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type == "application/x-www-form-urlencoded":
         try:
-            return dict(parse_qsl(payload.decode(), keep_blank_values=True, max_num_fields=1_000))
+            return readable(dict(parse_qsl(payload.decode(), keep_blank_values=True, max_num_fields=1_000)))
         except ValueError:
             raise InvalidInput("the payload is not a form, though its content type says so") from None
     if media_type == "application/json" or media_type.endswith("+json"):
         try:
-            return orjson.loads(payload)
+            value = orjson.loads(payload)
         except orjson.JSONDecodeError as error:
             raise InvalidInput(f"the payload is not JSON ({error})") from None
-    return payload.decode(errors="replace")
+        return readable(value) if NUL_ESCAPE in payload else value
+    return readable(payload.decode(errors="replace"))
 
 
 def _time(ms: int) -> datetime:

@@ -16,8 +16,8 @@ from weir.api.routes.pop import payload_members
 from weir.api.schemas.dead_letters import TaskView, task_view
 from weir.api.schemas.queue_log import LogGapView, LoggedMessageView, LogPageView, LogReplayBody
 from weir.api.services import Services
+from weir.deadletters.evaluation import Unanswered, judged
 from weir.deadletters.log_selection import LogSelection
-from weir.errors import InvalidInput
 from weir.model.beside_loop import beside_loop
 from weir.model.limits import MAX_NAME_BYTES, MAX_TIME_MS
 from weir.model.logged import LoggedMessage, LogPlace, place_of, read_place
@@ -128,24 +128,21 @@ class _LogScan:
     carried: int = 0
     ended: bool = False
 
-    def take(self, message: LoggedMessage, holds: Any) -> None:
+    def take(self, message: LoggedMessage, answer: bool | Unanswered) -> None:
         self.place = place_of(message)
         self.scanned += 1
-        try:
-            if not holds(message):
-                return
-        except InvalidInput:
+        if isinstance(answer, Unanswered):
             self.unanswered += 1
-            return
-        self.found.append(message)
-        self.carried += len(message.payload)
+        elif answer:
+            self.found.append(message)
+            self.carried += len(message.payload)
 
 
 async def _scan(
     log: LogReader, queue: QueueRef, selection: LogSelection, *, after: LogPlace, limit: int
 ) -> _LogScan:
     """Look through the log until the page is full, the limit of a request is reached, or the log ends."""
-    scan, holds = _LogScan(place=after), selection.predicate()
+    scan, predicate = _LogScan(place=after), selection.predicate()
     while scan.scanned < SCAN and scan.carried < MAX_READ_BYTES:
         wanted = _READ if selection.expression is not None else limit
         window = await log.read(
@@ -156,10 +153,10 @@ async def _scan(
             after=scan.place,
             limit=wanted,
         )
-        for message in window:
+        for message, answer in zip(window, await judged(predicate, window), strict=True):
             if len(scan.found) == limit:
                 return scan
-            scan.take(message, holds)
+            scan.take(message, answer)
         scan.ended = not window
         if scan.ended or len(scan.found) == limit:
             break
