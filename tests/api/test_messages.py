@@ -46,7 +46,9 @@ async def test_a_pushed_message_is_popped_and_acked(client: httpx2.AsyncClient, 
     acked = await client.post("/api/v1/ack", json=lease_of(message))
     assert (acked.status_code, acked.json()["status"]) == (200, "acked")
     again = await client.post("/api/v1/ack", json=lease_of(message))
-    assert (again.status_code, again.json()["code"]) == (409, "lease_lost")
+    assert (again.status_code, again.json()) == (200, acked.json())
+    late = await client.post("/api/v1/nack", json=lease_of(message))
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,11 @@ class Broker(Protocol):
     async def ack(
         self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
     ) -> list[Settlement]:
-        """Done: remove the messages for good. `results` is empty or has one per lease; None is not kept."""
+        """Done: remove the messages for good. `results` is empty or has one per lease; None is not kept.
+
+        A settlement that is asked for again soon, because its answer was lost, gets the same answer and
+        changes nothing. That holds for `nack` and `dead_letter` too, and for `cancel` while `kept` knows it.
+        """
 
     async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
         """Failed: wait for the next attempt, or die after the last one."""

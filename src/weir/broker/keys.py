@@ -10,6 +10,9 @@
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
     weir:{shard-3}:calls                 hash    slot of a named call -> packed time, id and outcome
+    weir:{shard-3}:settled               hash    n: leases in it; token -> how leases with this token were
+                                                 settled, when and which: see `SETTLED`
+    weir:{shard-3}:settled_before        hash    the same, of the time before `settled` was full
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:gate_times            zset    closed gates (queue, operation, partition) -> since when
@@ -77,6 +80,8 @@ SHARD_PARTS = (
     "dead",
     "calls",
     "retired",
+    "settled",
+    "settled_before",
     "direct",
     "gate_times",
     LAYOUTS,

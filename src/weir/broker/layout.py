@@ -53,6 +53,8 @@ _LUA_FORMATS = {
     # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, idempotency window (0: the queue's),
     # lengths of the two keys
     "ARRIVAL": ">c16I1I8I8I8I8I1I1",
+    # how leases were settled (see `lua_settled`), when, how many; then their ids
+    "SETTLED": ">c1I6I2",
     # the front of a member, as far as the priority; then the length of the error
     "HANDED": ">I8c16I4I8I8I8I1I2",
 }
@@ -176,6 +178,10 @@ MAX_BODY_BYTES = 65 << 20
 """The longest body that a script takes: the largest payload that the settings may allow, and its headers."""
 MAX_REPLY_BYTES = 16 << 20
 """About so many bytes one dequeue hands out, at most; at least one message."""
+SETTLED_MS = 60_000
+"""For how long it is remembered how a lease was settled, unless `MOST_SETTLED` others follow sooner."""
+MOST_SETTLED = 20_000
+"""Of so many settlements at least a shard remembers the last ones, and of twice as many at most."""
 VOID_GRANT = (1 << 32) - 1
 """Stands for a void operation where `close_gates` says how many messages may come."""
 DEATH_REASONS = tuple(DeathReason)
@@ -230,6 +236,14 @@ def lua_limits() -> str:
     return (
         f"local MAX_BATCH, MAX_NAME, MAX_BODY, MAX_LEASE = "
         f"{MAX_BATCH}, {MAX_NAME_BYTES}, {MAX_BODY_BYTES}, {MAX_LEASE_MS}\n"
+    )
+
+
+def lua_settled() -> str:
+    """Bounds of the memory of settlements; how each verb settles, by the letter of its answer."""
+    return (
+        f"local SETTLED_MS, MOST_SETTLED, ACKED = {SETTLED_MS}, {MOST_SETTLED}, 'a'\n"
+        "local FAILED = {nack = {d = 'n', x = 'x'}, dead_letter = {d = 't'}}\n"
     )
 
 

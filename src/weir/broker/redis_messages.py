@@ -149,7 +149,13 @@ class RedisMessages:
         check_message_id(message_id)
         shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
         _, found = await self._runner.run("kept", shard, ident, layout.id_bytes(message_id))
-        return Kept(kind=_KEPT[found[:1]], data=found[1:]) if found else None
+        if not found:
+            return None
+        kind, data = _KEPT[found[:1]], found[1:]
+        if kind is not KeptKind.CANCELLED:
+            return Kept(kind=kind, data=data)
+        # Older programs did not note the queue.
+        return Kept(kind=kind, queue=keys.queue_of(data).queue if data else None)
 
     async def were_cancelled(
         self, environment: EnvironmentRef, message_ids: Sequence[MessageId]

@@ -28,6 +28,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "default_priority": layout.lua_default_priority,
     "limits": layout.lua_limits,
     "turns": layout.lua_turns,
+    "settled": layout.lua_settled,
     "void_grant": layout.lua_void_grant,
     "death_reasons": layout.lua_death_reasons,
     "state_marks": layout.lua_state_marks,

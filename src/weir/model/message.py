@@ -125,6 +125,8 @@ class Kept:
 
     kind: KeptKind
     data: bytes = b""
+    queue: str | None = None
+    """Where a cancelled message was."""
 
 
 class Enqueue(StrEnum):

@@ -55,6 +55,7 @@ from weir.testing.memory_gates import MemoryGates
 from weir.testing.memory_lives import take_logged
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
+from weir.testing.memory_settled import SettledLeases
 from weir.testing.memory_turns import MemoryTurns
 from weir.testing.memory_waits import EnvironmentLogs
 
@@ -81,6 +82,7 @@ class MemoryBroker(MemoryMessages):
         self._chance = chance
         self._queues: dict[QueueRef, QueueModel] = {}
         self._retired: dict[QueueRef, dict[str, int]] = {}
+        self._settled = SettledLeases()
         self._limits: dict[EnvironmentRef, int] = {}
         self._logs: defaultdict[EnvironmentRef, EnvironmentLogs] = defaultdict(EnvironmentLogs)
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
@@ -284,8 +286,14 @@ class MemoryBroker(MemoryMessages):
     ) -> list[Settlement]:
         checks.check_leases(leases)
         checks.check_results(results, leases=len(leases))
+        held = [self._is_held(lease) for lease in leases]
         done = self._settle(leases, QueueOperation.ACK, lambda model, *one: model.ack(*one))
-        return self._keep_results(leases, done, results)
+        kept = [result if one else None for one, result in zip(held, results, strict=False)]
+        return self._keep_results(leases, done, kept)
+
+    def _is_held(self, lease: LeaseRef) -> bool:
+        model = self._queues.get(lease.queue)
+        return model is not None and model.held(lease, self._clock.now_ms()) is not None
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         checks.check_leases(leases)
@@ -316,7 +324,7 @@ class MemoryBroker(MemoryMessages):
         now, answers = self._clock.now_ms(), [Settlement.LAPSED] * len(items)
         places: dict[QueueRef, list[int]] = defaultdict(list)
         for at, item in enumerate(items):
-            places[(item if isinstance(item, LeaseRef) else item.lease).queue].append(at)
+            places[_lease_of(item).queue].append(at)
         for queue, found in places.items():
             counts = MemoryCounts()
             if (model := self._queues.get(queue)) is None:
@@ -325,6 +333,10 @@ class MemoryBroker(MemoryMessages):
                 answers[at] = step(model, items[at], now, counts)
             if {answers[at] for at in found} & {Settlement.DONE, Settlement.DEAD}:
                 self._finish_call(model, operation, counts, always=True)
+            leases = [_lease_of(items[at]) for at in found]
+            told = self._settled.answer(leases, [answers[at] for at in found], operation, now=now)
+            for at, answer in zip(found, told, strict=True):
+                answers[at] = answer
         return answers
 
     # upkeep
@@ -499,3 +511,7 @@ class MemoryBroker(MemoryMessages):
         limit = self._limits.get(model.ref.scope)
         siblings = self._models(model.ref.scope)
         return queue_state(model, siblings, environment_limit=limit, now_ms=self._clock.now_ms())
+
+
+def _lease_of(item: LeaseRef | Failure) -> LeaseRef:
+    return item if isinstance(item, LeaseRef) else item.lease

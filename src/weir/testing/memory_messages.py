@@ -248,12 +248,17 @@ class MemoryMessages:
     async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
         checks.check_message_ids(message_ids)
         model, counts, now = self._model(queue), MemoryCounts(), self._clock.now_ms()
+        before = [await self.kept(queue.scope, message_id) for message_id in message_ids]
         answers = [model.cancel(message_id, now, counts) for message_id in message_ids]
         for message_id, answer in zip(message_ids, answers, strict=True):
             if answer is Touched.DONE or answer is Touched.REVOKED:
-                self._keep(queue.scope, message_id, Kept(kind=KeptKind.CANCELLED))
+                self._keep(queue.scope, message_id, Kept(kind=KeptKind.CANCELLED, queue=queue.queue))
         self._finish_call(model, QueueOperation.CANCEL, counts)
-        return answers
+        known = Kept(kind=KeptKind.CANCELLED, queue=queue.queue)
+        return [
+            Touched.DONE if answer is Touched.GONE and kept == known else answer
+            for answer, kept in zip(answers, before, strict=True)
+        ]
 
     def _touch(
         self,

@@ -18,8 +18,8 @@ from weir.api.schemas.message_touches import (
     TouchedView,
 )
 from weir.api.services import Services, all_or_nothing
-from weir.errors import Conflict
-from weir.model.ids import MessageId
+from weir.errors import Conflict, NotFound
+from weir.model.ids import MessageId, check_id
 from weir.model.inspection import MessagePage, Touched
 from weir.model.names import QueueRef
 
@@ -70,7 +70,15 @@ async def change_message_priority(
 @router.post("/api/v1/messages/{message_id}/cancel", operation_id="cancel_message")
 async def cancel_message(message_id: str, access: Writer, services: App) -> TouchedView:
     """Remove a message for good. If it is leased, its lease is revoked and its holder is told."""
-    return await _touch_one(services, access, "message.cancel", message_id, services.broker.cancel)
+    try:
+        return await _touch_one(services, access, "message.cancel", message_id, services.broker.cancel)
+    except (NotFound, Conflict):
+        # The answer to the first request may have been lost.
+        wanted = MessageId(check_id(message_id, what="message"))
+        kept = await services.broker.kept(access.environment, wanted)
+        if kept is None or kept.queue is None:
+            raise
+        return TouchedView(message_id=wanted, queue=kept.queue, result=Touched.DONE.value)
 
 
 @router.post("/api/v1/queues/{queue}/messages/cancel", operation_id="cancel_messages")

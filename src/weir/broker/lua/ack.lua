@@ -2,7 +2,7 @@
 -- ARGV  7 how long a result is kept in ms, 8… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes),
 --       the times of their handlers plus 1 (4 bytes each, 0: not told; '' if none is told), and the results, each the number of
 --       its lease (2 bytes), its length (4 bytes) and its bytes
--- Reply {'ok', one letter per lease: d done, l lapsed} | {'stale'}
+-- Reply {'ok', one letter per lease: d done, now or a while ago, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"
@@ -12,6 +12,8 @@
 --- include "load_queue"
 --- include "advance"
 --- include "held"
+--- include "how_settled"
+--- include "note_settled"
 --- include "open_lease"
 --- include "let_go"
 --- include "drop_bodies"
@@ -32,11 +34,11 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 4 do
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
     advance(q, now)
-    local leases, ids = held(q, now, items, 32)
-    local done, letters, order_keys, ending, handlers = {}, {}, {}, {}, {}
+    local leases, ids, tokens = held(q, now, items, 32)
+    local done, letters, order_keys, ending, handlers, named = {}, {}, {}, {}, {}, {}
     for i, lease in ipairs(leases) do
       if lease then
-        done[#done + 1], ending[#done + 1] = ids[i], lease
+        done[#done + 1], ending[#done + 1], named[#done + 1] = ids[i], lease, tokens[i]
         if told ~= '' then
           local handler = struct.unpack('>I4', told, 4 * i - 3)
           handlers[#done] = handler > 0 and handler or nil
@@ -46,7 +48,7 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 4 do
           order_keys[#order_keys + 1] = string.sub(member, MEMBER_SIZE + 1)
         end
       end
-      letters[i] = lease and 'd' or 'l'
+      letters[i] = (lease or how_settled(now, tokens[i], ids[i]) == ACKED) and 'd' or 'l'
     end
     if #done > 0 then
       end_acked(q, now, done, ending, order_keys, handlers)
@@ -55,6 +57,7 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 4 do
       drop_bodies(q, done)
       release(q, order_keys, now, done)
       local counts = {}
+      note_settled(now, ACKED, named, done)
       tally(q, counts, 'acked', #done)
       finish(q, 'ack', counts, {}, now)
     end

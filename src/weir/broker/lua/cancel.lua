@@ -1,7 +1,7 @@
 -- cancel: remove waiting and leased messages for good. A lease is revoked: `revoked` remembers it until it would
 -- have ended, so that its holder can be told. `kept` remembers each message as cancelled, for callers that wait for a result.
 -- ARGV  7 ident, 8 ids, 16 bytes each, 9 how long `kept` remembers it in ms
--- Reply {'ok', a letter per id: d done, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
+-- Reply {'ok', a letter per id: d done, now or before, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
 --       there were many, or many bytes of bodies to look at} | {'unknown'} | {'stale'}
 --- include "call"
 --- include "clock"
@@ -37,7 +37,7 @@ local done = {}
 for at = 1, math.min(#blob, 16 * MOST_CANCELLED), 16 do
   local id = string.sub(blob, at, at + 15)
   local lease = not done[id] and redis.call('HGET', q.key.leases, id)
-  local letter = 'g'
+  local letter, known = 'g', false
   if lease then
     local deadline, token, consumer, member, handed_out, origin = open_lease(lease)
     leased[#leased + 1] = id
@@ -67,16 +67,18 @@ for at = 1, math.min(#blob, 16 * MOST_CANCELLED), 16 do
       end_life(q, now, {id = id, member = member, outcome = ENDED.cancelled, where = waited})
     elseif unindexed then
       letter = 'u'
+    elseif redis.call('GETRANGE', kept_key(q.environment, id), 0, #ident + 1) == 'c' .. ident then
+      letter, known = 'd', true
     end
   end
-  if letter == 'd' or letter == 'r' then
+  if (letter == 'd' or letter == 'r') and not known then
     done[id] = true
     cancelled[#cancelled + 1] = id
   end
   letters[#letters + 1] = letter
 end
 if #cancelled > 0 then
-  for _, id in ipairs(cancelled) do redis.call('SET', kept_key(q.environment, id), 'c', 'PX', keep_ms) end
+  for _, id in ipairs(cancelled) do redis.call('SET', kept_key(q.environment, id), 'c' .. ident, 'PX', keep_ms) end
   let_go(q, leased)
   if #revoked > 0 then redis.call('ZADD', q.key.revoked, unpack(revoked)) end
   drop_bodies(q, cancelled)

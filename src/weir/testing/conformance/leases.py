@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace as with_promises
+
 from msgspec.structs import replace
 
 from weir.broker.broker import Broker
+from weir.broker.layout import SETTLED_MS
+from weir.model.ids import new_message_id
+from weir.model.inspection import Touched
 from weir.model.message import Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import DeliveryPolicy
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance.base import PLAIN, Promises
 
@@ -43,9 +50,102 @@ class Leases(Promises):
         await self.put(broker, queue, "a")
         (got,) = await self.take(broker, queue)
         assert await broker.ack([got.lease]) == [Settlement.DONE]
-        assert await broker.ack([got.lease]) == [Settlement.LAPSED]
         state = await broker.state(queue)
         assert (state.depth, state.running, state.odometers["acked"]) == (0, 0, 1)
+
+    async def test_a_settlement_that_is_asked_for_again_says_what_it_did(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        """Its answer may have been lost on the way."""
+        await broker.define(
+            queue, with_promises(PLAIN, delivery=DeliveryPolicy(max_attempts=2, lease_ms=10_000))
+        )
+        await self.put(broker, queue, *"abcdefgh")
+        first = await self.take(broker, queue, limit=4)
+        got = [*first, *[one for _ in range(4) for one in await self.take(broker, queue)]]
+        leases = [one.lease for one in got]
+        fails = [Failure(lease=lease, delay_ms=60_000) for lease in leases]
+        settle: list[Callable[[], Awaitable[list[Settlement]]]] = [
+            lambda: broker.ack([leases[0], leases[2], leases[4]]),
+            lambda: broker.nack([fails[1], fails[5]]),
+            lambda: broker.dead_letter([fails[3], fails[6]]),
+            lambda: broker.ack([leases[7]]),
+        ]
+        told = [await one() for one in settle]
+        assert {answer for answers in told for answer in answers} == {Settlement.DONE}
+        before = await broker.state(queue)
+        assert [await one() for one in settle] == told
+        # Not in the same grouping, and others' settlements in between.
+        assert await broker.ack(leases) == [
+            Settlement.DONE if at in (0, 2, 4, 7) else Settlement.LAPSED for at in range(8)
+        ]
+        assert await broker.nack(fails) == [
+            Settlement.DONE if at in (1, 5) else Settlement.LAPSED for at in range(8)
+        ]
+        assert await broker.dead_letter(fails) == [
+            Settlement.DONE if at in (3, 6) else Settlement.LAPSED for at in range(8)
+        ]
+        assert await broker.state(queue) == before
+
+    async def test_the_last_failure_that_is_told_again_killed_its_message_once(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(
+            queue, with_promises(PLAIN, delivery=DeliveryPolicy(max_attempts=1, lease_ms=10_000))
+        )
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue)
+        for _ in range(2):
+            assert await broker.nack([Failure(lease=got.lease)]) == [Settlement.DEAD]
+        assert (await broker.state(queue)).odometers["dead"] == 1
+
+    async def test_a_settlement_is_remembered_for_a_minute(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue)
+        await broker.ack([got.lease])
+        manual_clock.advance(SETTLED_MS - 1)
+        assert await broker.ack([got.lease]) == [Settlement.DONE]
+        manual_clock.advance(1)
+        assert await broker.ack([got.lease]) == [Settlement.LAPSED]
+
+    async def test_a_lease_that_lapsed_was_never_settled(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        (late,) = await self.take(broker, queue)
+        manual_clock.advance(PLAIN.delivery.lease_ms)
+        (got,) = await self.take(broker, queue)
+        assert await broker.ack([got.lease]) == [Settlement.DONE]
+        for _ in range(2):
+            assert await broker.ack([late.lease]) == [Settlement.LAPSED]
+            assert await broker.nack([Failure(lease=late.lease)]) == [Settlement.LAPSED]
+
+    async def test_a_result_that_comes_again_replaces_nothing(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue)
+        for result in (b"1", b"2"):
+            assert await broker.ack([got.lease], results=[result]) == [Settlement.DONE]
+        kept = await broker.kept(queue.scope, got.lease.message_id)
+        assert kept is not None
+        assert kept.data == b"1"
+
+    async def test_a_message_that_is_cancelled_again_was_cancelled(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue)
+        gone = new_message_id()
+        ids = [got.lease.message_id, gone]
+        assert await broker.cancel(queue, ids) == [Touched.REVOKED, Touched.GONE]
+        assert await broker.cancel(queue, ids) == [Touched.DONE, Touched.GONE]
+        assert await broker.cancel(queue, ids[:1] * 2) == [Touched.DONE] * 2
+        assert (await broker.state(queue)).odometers["cancelled"] == 1
 
     async def test_a_lapsed_lease_is_handed_to_the_next_consumer(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock

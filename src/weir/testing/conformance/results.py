@@ -77,7 +77,7 @@ class Results(Promises):
         await self.take(broker, queue)
         await broker.cancel(queue, [one.id for one in sent])
         found = [await broker.kept(queue.scope, one.id) for one in sent]
-        assert found == [Kept(kind=KeptKind.CANCELLED)] * 2
+        assert found == [Kept(kind=KeptKind.CANCELLED, queue=queue.queue)] * 2
 
     async def test_many_messages_are_asked_at_once_whether_they_were_cancelled(
         self, broker: Broker, queue: QueueRef
