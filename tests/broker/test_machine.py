@@ -245,11 +245,17 @@ class Brokers(RuleBasedStateMachine):
         delay_ms=st.sampled_from([None, None, 0, 1_500]),
         error=st.sampled_from(["", "boom", "x" * 20_000]),
         lost=st.booleans(),
+        uncounted=st.sampled_from([False, False, True]),
     )
-    def nack(self, pairs: list[Any], delay_ms: int | None, error: str, lost: bool) -> None:
+    def nack(self, pairs: list[Any], delay_ms: int | None, error: str, lost: bool, uncounted: bool) -> None:
         # Back-off chances are drawn in the order of the call, so leases of one queue only.
         pairs = [pair for pair in pairs if pair[0].queue == pairs[0][0].queue]
-        self.settle("nack", pairs, lost, lambda d: Failure(lease=d.lease, error=error, delay_ms=delay_ms))
+        self.settle(
+            "nack",
+            pairs,
+            lost,
+            lambda d: Failure(lease=d.lease, error=error, delay_ms=delay_ms, uncounted=uncounted),
+        )
 
     @rule(pairs=st.lists(leases, min_size=1, max_size=2), lost=st.booleans())
     def dead_letter(self, pairs: list[Any], lost: bool) -> None:

@@ -23,7 +23,7 @@ from weir.broker import keys
 from weir.broker.plain_connection import PlainConnection
 from weir.broker.plain_protocol import plain_address
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Client, RedisConnection, ScriptRunner, SlotArguments
+from weir.broker.runner import Client, RedisConnection, ReplySlot, ScriptRunner, SlotArguments
 from weir.broker.waiting import RECONNECT_S, Waiter, Wakeups, woken_idents
 from weir.model.clock import Clock
 from weir.redis_client import DRIVER_ERRORS
@@ -118,7 +118,21 @@ def _driver_connection(wanted: RedisConnection) -> Connection:
 
 
 class BlockingRunner(ScriptRunner):
-    """Runs scripts, and blocks its thread until they reply."""
+    """Runs scripts, and blocks its thread until they reply.
+
+    What is to be undone waits for the next change.
+    """
+
+    _owed: tuple[tuple[str, int, ReplySlot], ...] = ()
+
+    async def change(self, verb: str, shard: int, *args: bytes | int, undo: str = "") -> list[Any]:
+        owed, self._owed = self._owed, ()
+        for one in owed:
+            await self._undo(*one)
+        return await super().change(verb, shard, *args, undo=undo)
+
+    def _undo_later(self, verb: str, shard: int, slot: ReplySlot) -> None:
+        self._owed += ((verb, shard, slot),)
 
     async def _send(
         self, verb: str, shard: int, slot: SlotArguments, args: Sequence[bytes | int]

@@ -32,6 +32,7 @@ VERBS = (
     "enqueue_one",
     "extend",
     "forget_calls",
+    "give_back",
     "nack",
     "now",
 )

@@ -283,7 +283,9 @@ class RedisBroker(RedisMessages):
         """Take ready messages; return them, and in how many ms time alone may bring more (-1: never)."""
         kind, ident, limit, lease_ms, consumer = arguments
         token = os.urandom(16)
-        reply = await self._runner.change("dequeue", shard, kind, ident, limit, lease_ms, token, consumer)
+        reply = await self._runner.change(
+            "dequeue", shard, kind, ident, limit, lease_ms, token, consumer, undo="give_back"
+        )
         name = source.queue if isinstance(source, QueueRef) else ""
         replies.check(reply, queue=name)
         if reply[3] and self._activity is not None:

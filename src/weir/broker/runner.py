@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from weir.broker.layout import VERSIONS
 from weir.broker.loop_redis import LoopRedis
 from weir.broker.plain_protocol import plain_address
 from weir.broker.scripts import Script, script
-from weir.errors import BrokerUnavailable
+from weir.errors import BrokerUnavailable, WeirError
 from weir.model.clock import Clock
 from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.events import QUEUE
@@ -37,6 +38,9 @@ from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 KEEP_REPLY_MS = 60_000
 """How long a reply slot keeps its reply. All tries of a call end within `patience_s`, 4 s by default."""
 _RETRY_DELAYS_S = (0.02, 0.2)
+_UNDO_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_LAST_UNDO_S = 1.0
+"""How long closing waits for what is being undone."""
 _LOST = replies.Word.LOST.encode()
 log = structlog.get_logger(__name__)
 
@@ -116,6 +120,10 @@ class ReplySlot:
         self.number = 0
 
 
+def _arguments_of(slot: ReplySlot, shard: int) -> SlotArguments:
+    return keys.slot_key(shard, slot.name), slot.number, KEEP_REPLY_MS
+
+
 class ScriptRunner:
     """Runs scripts on one Redis or Redis Cluster."""
 
@@ -142,6 +150,7 @@ class ScriptRunner:
         """Whether any call was sent twice: bytes of the first try may still be on their way."""
         self._heads: dict[int, _Head] = {}
         self._announced: set[int] = set()
+        self._undoing: set[asyncio.Task[None]] = set()
         self._epoch: str | None = None
         self._lost: set[int] = set()
         """Shards that were last found without the data of the epoch."""
@@ -151,13 +160,43 @@ class ScriptRunner:
         self._epoch = epoch
         self._heads.clear()
 
-    async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
-        """Run a script that changes something; at most one of its tries takes effect."""
+    async def change(self, verb: str, shard: int, *args: bytes | int, undo: str = "") -> list[Any]:
+        """Run a script that changes something; at most one of its tries takes effect.
+
+        If nobody gets the answer, because Redis gave none or the caller was cancelled, the verb `undo` undoes
+        what the script did, as soon as Redis answers.
+        """
         slot = self._take_slot()
-        name = keys.slot_key(shard, slot.name)
-        reply = await self._send(verb, shard, (name, slot.number, KEEP_REPLY_MS), args)
+        try:
+            reply = await self._send(verb, shard, _arguments_of(slot, shard), args)
+        except (BrokerUnavailable, asyncio.CancelledError):
+            if undo:
+                slot.number += 1
+                self._undo_later(undo, shard, slot)
+            raise
         self._slots.append(slot)
         return reply
+
+    def _undo_later(self, verb: str, shard: int, slot: ReplySlot) -> None:
+        task = asyncio.create_task(self._undo_patiently(verb, shard, slot))
+        self._undoing.add(task)
+        task.add_done_callback(self._undoing.discard)
+
+    async def _undo_patiently(self, verb: str, shard: int, slot: ReplySlot) -> None:
+        """Undo the last call in a slot. It is tried for as long as Redis knows that call."""
+        until = time.monotonic() + KEEP_REPLY_MS / 1_000
+        for pause_s in itertools.chain(_UNDO_PAUSES_S, itertools.repeat(_UNDO_PAUSES_S[-1])):
+            if time.monotonic() > until or await self._undo(verb, shard, slot):
+                return
+            await asyncio.sleep(pause_s)
+
+    async def _undo(self, verb: str, shard: int, slot: ReplySlot) -> bool:
+        try:
+            await self._send(verb, shard, _arguments_of(slot, shard), ())
+        except WeirError:
+            return False
+        self._slots.append(slot)
+        return True
 
     async def run(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that only reads, or that may run twice without harm, as named calls may."""
@@ -268,5 +307,10 @@ class ScriptRunner:
         return head
 
     async def aclose(self) -> None:
+        if undoing := list(self._undoing):
+            await asyncio.wait(undoing, timeout=_LAST_UNDO_S)
+            for task in undoing:
+                task.cancel()
+            await asyncio.gather(*undoing, return_exceptions=True)
         with translated():
             await self.client.aclose()

@@ -60,6 +60,7 @@ VERBS = (
     "finish_member",
     "forget",
     "forget_calls",
+    "give_back",
     "heartbeat",
     "holds",
     "idle_calls",

@@ -58,7 +58,7 @@ def delivery_of(queue: QueueRef, entry: WaitingEntry, lease: Lease, now: int) ->
         lease_until_ms=lease.until_ms,
         wait_ms=max(0, now - entry.available_at_ms),
         idempotency_key=message.idempotency_key,
-        last_error=entry.error or None,
+        last_error=(entry.error or None) if entry.attempts > 1 else None,
     )
 
 

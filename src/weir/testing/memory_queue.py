@@ -310,7 +310,7 @@ class QueueModel:
             return Settlement.LAPSED
         entry.error = error_text(failure.error) or entry.error
         if failure.uncounted:
-            entry.attempts = max(entry.attempts - 1, 1)
+            entry.attempts -= 1
         elif entry.attempts >= self.spec.delivery.max_attempts:
             self._die(entry, now, DeathReason.ATTEMPTS, AttemptEnd.FAILED, failure.lease.handler_ms)
             self.count(counts, "dead")
@@ -318,14 +318,14 @@ class QueueModel:
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
         entry.past_attempts += attempts_now(entry, now, AttemptEnd.FAILED)
         entry.lease = None
-        entry.phases.append((now, MessagePhase.BACKOFF))
+        entry.phases.append((now, MessagePhase.BACKOFF if entry.attempts > 0 else MessagePhase.SCHEDULED))
         entry.available_at_ms = now + delay
         self.count(counts, "nacked")
         return Settlement.DONE
 
     def _backoff(self, attempts: int, chance: float) -> int:
         policy = self.spec.delivery
-        delay = min(policy.initial_backoff_ms * 2 ** min(attempts - 1, 40), policy.max_backoff_ms)
+        delay = min(policy.initial_backoff_ms * 2 ** max(0, min(attempts - 1, 40)), policy.max_backoff_ms)
         return int(delay - delay * policy.jitter * chance)
 
     def dead_letter(self, failure: Failure, now: int, counts: MemoryCounts) -> Settlement:

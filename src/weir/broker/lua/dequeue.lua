@@ -27,7 +27,7 @@ limit, lease_ms = math.min(limit, MAX_BATCH), math.min(lease_ms, MAX_LEASE)
 if #token ~= 16 or #consumer > MAX_NAME then error('TOOLONG token or consumer') end
 local before = recorded()
 if before == 'stale' then return {'stale'} end
-if before then return hand_again(before, clock(), token) end
+if before then return hand_again(before, clock()) end
 local now = clock()
 local queue
 if kind == 'queue' then
@@ -89,7 +89,7 @@ else
     summary[#summary + 1] = struct.pack('>I2I2', #reply[at], #ids) .. reply[at] .. table.concat(ids)
     at = at + 3 + #ids
   end
-  record(table.concat(summary))
+  record(token .. table.concat(summary))
 end
 reply[4] = deaths.count
 return reply

@@ -47,7 +47,7 @@ local function look(member, lease, position)
   local headers_at, payload_at, last = body_parts(body)
   if is_wanted(body, headers_at, payload_at, last) then
     rows = rows + 1
-    local error = attempts > 0 and redis.call('HGET', q.key.errors, id) or ''
+    local error = redis.call('HGET', q.key.errors, id) or ''
     for _, part in ipairs({
       member, lease, string.sub(body, 1, math.min(last, payload_at + shown - 1)), last - payload_at + 1,
       string.sub(error, 1, shown),

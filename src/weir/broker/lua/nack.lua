@@ -11,13 +11,9 @@
 --- include "allow_draining"
 --- include "settle_failures"
 --- include "open_lease"
---- include "end_lease"
---- include "note_wait"
---- include "pack_place"
---- include "postpone"
+--- include "put_off"
 --- include "release"
 --- include "bury"
---- include "note_attempt"
 --- include "end_life"
 --- include "tally"
 local before = recorded()
@@ -28,30 +24,25 @@ allow_draining()
 local answer = {'ok', ''}
 local function step(q, lease, error, delay, chance, counts, handler, uncounted)
   local _, _, consumer, member, handed_out, origin = open_lease(lease)
-  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
-  local order_key = string.sub(member, rest)
-  -- Not below 1: a message without an attempt would count as scheduled and not as retrying.
-  if uncounted then attempts = math.max(attempts - 1, 1) end
-  if attempts >= q.max_attempts and not uncounted then
+  local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, member)
+  if uncounted then
+    attempts = attempts - 1
+  elseif attempts >= q.max_attempts then
     end_life(q, now, {
       id = id, member = member, outcome = ENDED.dead, reason = DIED.attempts + 1, handler = handler, handed_out = handed_out,
       consumer = consumer, origin = origin, at = now, how = ATTEMPT.failed,
     })
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
-    release(q, {order_key}, now, {id})
+    release(q, {string.sub(member, rest)}, now, {id})
     tally(q, counts, 'dead', 1)
     return 'x'
   end
   if delay < 0 then
-    delay = math.min(q.initial * 2 ^ math.min(attempts - 1, 40), q.cap)
+    delay = math.min(q.initial * 2 ^ math.max(0, math.min(attempts - 1, 40)), q.cap)
     delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
-  local stands = pack_place(q, sequence, attempts, enqueued, now + delay, expires, priority)
-  postpone(q, id, stands, attempts, now + delay, expires, order_key)
-  local w = end_lease(q, id, member, handed_out, now)
-  note_attempt(q, w, id, handed_out, now, ATTEMPT.failed, consumer)
-  redis.call('HSET', q.key.places, id, note_wait(stands, order_key, w))
+  put_off(q, now, lease, attempts, delay, ATTEMPT.failed)
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay
   return 'd'

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from weir.broker.broker import Broker
 from weir.model.ids import new_message_id
+from weir.model.inspection import MessageState
 from weir.model.message import DeathReason, Failure, Settlement
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -89,3 +90,46 @@ class Deaths(Promises):
         assert await self.take(broker, queue) == []
         manual_clock.advance(1)
         assert len(await self.take(broker, queue)) == 1
+
+    async def test_giving_back_never_counts(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, delivery=DeliveryPolicy(max_attempts=1)))
+        await self.put(broker, queue, "a")
+        for _ in range(4):
+            (got,) = await self.take(broker, queue)
+            assert (got.attempt, got.last_error) == (1, None)
+            back = Failure(lease=got.lease, error="no such task", delay_ms=1_000, uncounted=True)
+            assert await broker.nack([back]) == [Settlement.DONE]
+            (shown,) = (await broker.list_messages(queue, MessageState.SCHEDULED)).messages
+            assert (shown.attempts, shown.last_error) == (0, "no such task")
+            assert (await broker.count_messages(queue)).scheduled == 1
+            manual_clock.advance(1_000)
+        (got,) = await self.take(broker, queue)
+        assert await broker.nack([Failure(lease=got.lease)]) == [Settlement.DEAD]
+
+    async def test_giving_back_takes_only_its_own_attempt_off(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue)
+        await broker.nack([Failure(lease=got.lease, error="boom", delay_ms=0)])
+        for _ in range(3):
+            (got,) = await self.take(broker, queue)
+            assert (got.attempt, got.last_error) == (2, "boom")
+            await broker.nack([Failure(lease=got.lease, delay_ms=0, uncounted=True)])
+
+    async def test_a_message_that_kills_its_workers_dies_although_it_was_given_back(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, delivery=DeliveryPolicy(max_attempts=2, lease_ms=100)))
+        await self.put(broker, queue, "a")
+        for _ in range(2):
+            (got,) = await self.take(broker, queue)
+            await broker.nack([Failure(lease=got.lease, delay_ms=0, uncounted=True)])
+            await self.take(broker, queue)
+            manual_clock.advance(100)
+        await broker.sweep(shard_of(queue.scope, shards=broker.shards))
+        (dead,) = await self.dead(broker, queue)
+        assert (dead.reason, dead.attempts) == (DeathReason.LAPSED, 2)

@@ -10,9 +10,8 @@ from weir.broker.broker import Broker
 from weir.errors import InvalidInput, TooLarge
 from weir.model.ids import new_message_id
 from weir.model.limits import MAX_BATCH, MAX_RESULT_BYTES
-from weir.model.message import Failure, Kept, KeptKind, Settlement
+from weir.model.message import Kept, KeptKind, Settlement
 from weir.model.names import QueueRef
-from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance.base import PLAIN, Promises, message
 
@@ -110,20 +109,6 @@ class Results(Promises):
         most = b"x" * MAX_RESULT_BYTES
         await broker.ack([got.lease], results=[most])
         assert await broker.kept(queue.scope, got.message_id) == result(most)
-
-    async def test_a_message_does_not_die_of_an_attempt_that_does_not_count(
-        self, broker: Broker, queue: QueueRef
-    ) -> None:
-        await broker.define(queue, QueueSpec(name=queue.queue, delivery=DeliveryPolicy(max_attempts=2)))
-        await broker.enqueue(queue, [message("one")])
-        for _ in range(4):
-            (got,) = await self.take(broker, queue)
-            passed = Failure(lease=got.lease, error="no such task", delay_ms=0, uncounted=True)
-            assert await broker.nack([passed]) == [Settlement.DONE]
-        (got,) = await self.take(broker, queue)
-        assert (got.attempt, got.last_error) == (2, "no such task")
-        assert (await broker.count_messages(queue)).leased == 1
-        assert await broker.nack([Failure(lease=got.lease)]) == [Settlement.DEAD]
 
     async def test_each_member_of_a_group_is_counted_once(self, broker: Broker, queue: QueueRef) -> None:
         async def finish(group: str, member: int) -> bool:

@@ -9,7 +9,7 @@ local function expire_member(q, now, member, counts)
   local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, member)
   local waited, headed = withdraw(q, member)
   if not waited then return end
-  local error, body = attempts > 0 and redis.call('HGET', q.key.errors, id) or '', redis.call('HGET', q.key.bodies, id)
+  local error, body = redis.call('HGET', q.key.errors, id) or '', redis.call('HGET', q.key.bodies, id)
   end_life(q, now, {
     id = id, member = member, outcome = ENDED.expired, reason = DIED.expired + 1, where = waited, body = body or nil,
   })
