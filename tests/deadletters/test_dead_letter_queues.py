@@ -9,7 +9,7 @@ import pytest
 from tests.deadletters.world import World
 
 from weir.control.queue_definitions import QueueDefinitions
-from weir.deadletters import copier
+from weir.deadletters import copier, retention
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.errors import BrokerUnavailable
@@ -315,6 +315,33 @@ async def test_letters_older_than_a_written_max_age_are_deleted_exactly(lone_wor
         "max_age_ms": 7 * DAY_MS,
         "deleted": 0,
     }
+
+
+async def test_queues_take_turns_in_retention_and_one_that_fails_keeps_no_other_from_it(
+    lone_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = lone_world
+    monkeypatch.setattr(retention, "BATCH", 2)
+    orders, _ = await pair(world, max_age_ms=DAY_MS)
+    others = {name: await world.define(name, dead_letter_queue="parked") for name in ("mails", "odd")}
+    for queue in (orders, *others.values()):
+        await world.kill(queue, *range(5))
+    world.clock.advance(2 * DAY_MS)
+    turns: list[str] = []
+    delete = world.retention._delete
+
+    async def watched(limited: Any, **options: Any) -> int:
+        turns.append(limited.queue.queue)
+        if limited.queue == others["odd"]:
+            raise LookupError("nobody foresaw this")
+        return await delete(limited, **options)
+
+    monkeypatch.setattr(world.retention, "_delete", watched)
+    assert await world.retention.run_round() == 10
+    assert await world.summary() == {"orders": 0, "mails": 0, "odd": 5}
+    assert turns.count("odd") == 1
+    rest = [name for name in turns if name != "odd"]
+    assert all(set(pair_of) == {"orders", "mails"} for pair_of in zip(rest[::2], rest[1::2], strict=True))
 
 
 async def test_without_a_written_max_age_nothing_is_deleted(lone_world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,6 +160,32 @@ async def test_the_first_token_is_kept_privately_and_replaced_when_it_ends(
     assert await keep_token(tokens, path, ADMIN) != text
 
 
+async def test_a_shard_that_is_away_keeps_no_other_from_its_sweeps_and_heartbeats() -> None:
+    class HalfAway(MemoryBroker):
+        """The first shard does not answer."""
+
+        swept, beaten = asyncio.Event(), asyncio.Event()
+
+        async def sweep(self, shard: int) -> Any:
+            if shard == 0:
+                raise BrokerUnavailable("away")
+            self.swept.set()
+            return await super().sweep(shard)
+
+        async def heartbeat(self, shard: int) -> Any:
+            if shard == 0:
+                await asyncio.Event().wait()
+            self.beaten.set()
+
+    broker = HalfAway(shards=2)
+    async with LoopSupervisor(
+        (Loop(name="sweeper", run=Sweeper(broker).run), Loop(name="heartbeat", run=Heart(broker).run))
+    ).running():
+        async with asyncio.timeout(30):
+            await broker.swept.wait()
+            await broker.beaten.wait()
+
+
 async def test_the_sweeper_returns_lapsed_leases(
     environment: EnvironmentRef, manual_clock: ManualClock
 ) -> None:
@@ -168,7 +195,8 @@ async def test_the_sweeper_returns_lapsed_leases(
     await broker.enqueue(queue, [NewMessage(payload=b"1")])
     await broker.dequeue(queue, consumer="c")
     manual_clock.advance(2_000)
-    await Sweeper(broker).sweep_all()
+    for shard in range(broker.shards):
+        await Sweeper(broker).sweep(shard)
     assert (await broker.state(queue)).running == 0
 
 

@@ -216,6 +216,20 @@ VALUES (%(shard)s, %(batch)s, %(ids)s::uuid[], %(now_ms)s)
 ON CONFLICT (shard) DO UPDATE
 SET batch = excluded.batch, message_ids = excluded.message_ids, moved_at_ms = excluded.moved_at_ms;
 
+-- name: begin_batch
+-- Count a batch before it is read. If the batch before was not stored, batches get smaller; if it was, larger.
+INSERT INTO weir.mover_tries AS t (shard, failures, after_batch, first, tries)
+SELECT %(shard)s, 0, (SELECT batch FROM weir.mover_checkpoints WHERE shard = %(shard)s), %(first)s::uuid, 1
+ON CONFLICT (shard) DO UPDATE SET
+    failures = CASE
+        WHEN t.after_batch IS DISTINCT FROM excluded.after_batch THEN greatest(0, t.failures - 1)
+        ELSE least(t.failures + 1, 100)
+    END,
+    tries = CASE WHEN t.first = excluded.first AND t.failures >= %(alone)s THEN t.tries + 1 ELSE 1 END,
+    after_batch = excluded.after_batch,
+    first = excluded.first
+RETURNING failures, tries;
+
 -- name: count_redeaths
 -- Count the replays of each redrive that died again; an action that does not exist is left out.
 INSERT INTO weir.redrive_deaths (task_id, deaths)

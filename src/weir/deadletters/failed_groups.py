@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from weir.broker.broker import Broker, GateRule
-from weir.errors import InvalidInput, NotFound
+from weir.errors import Unavailable
 from weir.model.message import DeadMessage, Enqueue, NewMessage
 from weir.model.message_headers import TASK, WORKFLOW
 
@@ -36,7 +36,9 @@ async def _tell(broker: Broker, message: DeadMessage) -> None:
         queue = message.queue.scope.queue(group["failed"]["queue"])
         call = _call(group["id"], group["failed"])
         (answer,) = await broker.enqueue(queue, [call], entry=GateRule.PASS)
-    except (InvalidInput, NotFound, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Unavailable:
+        raise
+    except Exception as error:
         log.warning("a group cannot be told of a death", id=message.message_id, error=str(error))
         return
     if answer.outcome is Enqueue.FULL:

@@ -3,14 +3,21 @@
 One transaction stores the letters, their groups and the summary, and a checkpoint that names the batch.
 Redis drops the batch only afterwards, so a crash loses nothing. After a crash the next mover first drops the
 batch that the checkpoint names. So a letter that was purged before that does not come back.
+
+Each batch is counted before it is read. If batches fail or end their process, they get smaller until the
+letter is alone that does it. After `TRIES` it is stored without its headers and keys, in the end without its
+payload, so that it does not keep the letters of others in Redis. Its error says so.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
+
+import structlog
 
 from weir.broker.broker import Broker
 from weir.channels.consumers import ConsumerKeys, ensure_consumers
@@ -25,13 +32,22 @@ from weir.deadletters.locks import DeadLetterLock, try_lock
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.deadletters.summary import change_summary
+from weir.errors import ControlUnavailable, WeirError
+from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
 from weir.model.limits import MAX_BATCH
 from weir.model.message import DeadMessage
 
+log = structlog.get_logger(__name__)
+
 IDLE_S = 0.2
 MAX_BACKOFF_S = 5.0
+BACKOFF = Backoff(first_s=IDLE_S, longest_s=MAX_BACKOFF_S)
+TRIES = 3
+"""How often a letter is carried alone as it is, before it is stored without what may be wrong with it."""
+_SHRINK = 2
+"""A failed batch makes the next one smaller by so many powers of two, a stored one larger by as many."""
 MAX_KNOWN = 50_000
 """How many keys of consumers, and of groups, a mover keeps in memory. At the limit it keeps only the keys of
 its newest batch."""
@@ -76,6 +92,10 @@ class Mover:
         self._batch = batch
         self._known = KnownDeaths()
         self._dropped: dict[int, UUID] = {}
+        self._alone = next(one for one in range(32) if batch >> _SHRINK * one <= 1)
+        """With so many failures a letter is carried alone."""
+        self._failures: Counter[int] = Counter()
+        self._wait_until_s: dict[int, float] = {}
 
     async def run(self) -> None:
         """Move for ever; while a store is out of reach, wait and try again."""
@@ -85,11 +105,33 @@ class Mover:
         """Move one batch of every shard; return whether there may be more."""
         more = False
         for shard in range(self._broker.shards):
-            # Asks Redis before it begins a transaction, so that an idle mover costs PostgreSQL nothing.
-            if await self._broker.take_dead(shard, limit=1):
-                moved = await self.move(shard)
-                more = more or moved.taken >= self._batch
+            if self._wait_until_s.get(shard, 0.0) <= time.monotonic():
+                more = await self._try(shard) or more
         return more
+
+    async def _try(self, shard: int) -> bool:
+        """Move one batch of a shard; return whether there may be more. A shard that fails waits alone."""
+        try:
+            # Asks Redis before it begins a transaction, so that an idle mover costs PostgreSQL nothing.
+            dead = await self._broker.take_dead(shard, limit=1)
+            moved = await self.move(shard) if dead else NOTHING
+        except ControlUnavailable:
+            raise
+        except Exception as error:
+            self._failures[shard] += 1
+            pause_s = BACKOFF.pause_s(self._failures[shard])
+            self._wait_until_s[shard] = time.monotonic() + pause_s
+            shown = None if isinstance(error, WeirError) else error
+            log.warning(
+                "dead letters in Redis wait",
+                shard=shard,
+                error=str(error),
+                retry_in_s=pause_s,
+                exc_info=shown,
+            )
+            return False
+        self._failures.pop(shard, None)
+        return moved.taken > 0
 
     async def move(self, shard: int) -> Moved:
         """Carry one batch of a shard; do nothing while another mover works on it."""
@@ -97,7 +139,7 @@ class Mover:
             if not await try_lock(connection, DeadLetterLock.MOVER, shard):
                 return NOTHING
             await self._finish_last(connection, shard)
-            messages = await self._broker.take_dead(shard, limit=self._batch)
+            messages = await self._begin(shard)
             if not messages:
                 return NOTHING
             now_ms = self._clock.now_ms()
@@ -110,6 +152,22 @@ class Mover:
         self._dropped[shard] = batch
         return Moved(taken=len(messages), stored=stored.letters)
 
+    async def _begin(self, shard: int) -> list[DeadMessage]:
+        """Count a batch, then read it."""
+        first = await self._broker.take_dead(shard, limit=1)
+        if not first:
+            return []
+        # Not in the transaction of the move: what is counted must stay if the process ends.
+        row = await self._database.fetch_one(
+            DEAD_LETTERS["begin_batch"], shard=shard, first=first[0].message_id, alone=self._alone
+        )
+        failures, tries = (0, 0) if row is None else (row["failures"], row["tries"])
+        limit = max(1, self._batch >> _SHRINK * failures)
+        if limit > 1 or tries <= TRIES:
+            return await self._broker.take_dead(shard, limit=limit)
+        log.error("a dead letter cannot be stored as it is", id=first[0].message_id, tries=tries)
+        return [_reduced(first[0], tries=tries)]
+
     async def _finish_last(self, connection: Connection, shard: int) -> None:
         """Drop the last batch that was stored for this shard, in case its mover was killed before it did."""
         row = await fetch_one(
@@ -118,6 +176,20 @@ class Mover:
         if row is not None:
             await self._broker.drop_dead(shard, [MessageId(str(one)) for one in row["message_ids"]])
             self._dropped[shard] = row["batch"]
+
+
+def _reduced(message: DeadMessage, *, tries: int) -> DeadMessage:
+    """A letter without what may keep it from being stored: headers and keys first, then the payload too."""
+    bare = tries > 2 * TRIES
+    left_out = "its headers, its keys and its payload" if bare else "its headers and its keys"
+    return replace(
+        message,
+        headers={},
+        key=None,
+        idempotency_key=None,
+        payload=b"" if bare else message.payload,
+        error=f"stored without {left_out} after {tries} tries; its error was: {message.error[:1_000]}",
+    )
 
 
 async def _save_batch(connection: Connection, shard: int, ids: Sequence[MessageId], *, now_ms: int) -> UUID:

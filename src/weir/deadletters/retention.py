@@ -6,6 +6,7 @@ which wrote the time of death, so that a process with a wrong clock deletes noth
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import structlog
@@ -17,6 +18,7 @@ from weir.control.scopes import scope_of
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES
 from weir.deadletters.summary import count_gone
+from weir.errors import ControlUnavailable
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 
@@ -54,24 +56,36 @@ class DeadLetterRetention:
         await repeat(step, idle_s=self._interval_s, waits="dead letters that are too old")
 
     async def run_round(self) -> int:
-        """Delete the letters that are too old in every queue; return how many."""
-        rows = await self._database.fetch(DEAD_LETTER_QUEUES["limited"])
-        return sum([await self._clear(_limited(row)) for row in rows])
+        """Delete the letters that are too old in every queue; return how many.
 
-    async def _clear(self, limited: Limited) -> int:
-        shard = shard_of(limited.queue.scope, shards=self._broker.shards)
-        now_ms = await self._broker.now_ms(shard)
-        deleted = 0
-        while batch := await self._delete(limited, now_ms=now_ms):
-            deleted += batch
-        if deleted:
+        Queues take turns by batches. A queue that fails is left to the next round.
+        """
+        left = [_limited(row) for row in await self._database.fetch(DEAD_LETTER_QUEUES["limited"])]
+        deleted: Counter[Limited] = Counter()
+        while left:
+            left = [limited for limited in left if await self._delete_some(limited, deleted)]
+        for limited, count in deleted.items():
             log.info(
                 "dead letters were too old and deleted",
                 queue=limited.queue.queue,
                 dead_letter_queue=limited.dead_letter_queue,
-                deleted=deleted,
+                deleted=count,
             )
-        return deleted
+        return deleted.total()
+
+    async def _delete_some(self, limited: Limited, deleted: Counter[Limited]) -> bool:
+        """Delete one batch of a queue; return whether there may be more."""
+        try:
+            shard = shard_of(limited.queue.scope, shards=self._broker.shards)
+            batch = await self._delete(limited, now_ms=await self._broker.now_ms(shard))
+        except ControlUnavailable:
+            raise
+        except Exception as error:
+            log.warning("dead letters are not deleted", queue=limited.queue.queue, error=str(error))
+            return False
+        if batch:
+            deleted[limited] += batch
+        return batch > 0
 
     async def _delete(self, limited: Limited, *, now_ms: int) -> int:
         """Delete one batch of letters, change the counts and record it, in one transaction."""
