@@ -130,14 +130,33 @@ async def test_the_keeper_survives_what_the_gates_of_one_queue_raise(
     assert isinstance(second, Queued)
 
 
-async def test_a_shard_that_is_away_holds_up_no_other_shard(
+async def test_gates_that_are_refused_for_now_are_closed_later(
     service: OperationService, broker: Spiteful
+) -> None:
+    """A Redis without memory, or without its data, takes the gates later; until then nothing may overtake."""
+    queue = await defined(broker)
+    await service.keeper.run_round()
+    await queued_while_away(service, queue)
+    broker.closing[queue] = BrokerUnavailable("out of memory", refused=True)
+    await service.keeper.run_round()
+    (answer,) = await service.front().push([item(queue, "behind")])
+    assert isinstance(answer, Refused | Queued)
+    del broker.closing[queue]
+    await service.keeper.run_round()
+    assert len(await broker.stale_gates(0, older_ms=-1_000)) >= 1
+    (after,) = await service.front().push([item(queue, "behind")])
+    assert isinstance(after, Queued)
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("no answer"), BrokerUnavailable("no", refused=True)])
+async def test_a_shard_that_is_away_holds_up_no_other_shard(
+    service: OperationService, broker: Spiteful, error: BrokerUnavailable
 ) -> None:
     away, here = await defined(broker, shard=0), await defined(broker, shard=1)
     await service.keeper.run_round()
     for queue in (away, here):
         await queued_while_away(service, queue)
-    broker.closing[away] = BrokerUnavailable("no answer")
+    broker.closing[away] = error
     await service.keeper.run_round()
     (answer,) = await service.front().push([item(await defined(broker, shard=1), "at once")])
     assert isinstance(answer, Pushed)

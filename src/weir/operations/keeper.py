@@ -28,7 +28,7 @@ import structlog
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
 from weir.control.scopes import queue_of_row
-from weir.errors import WeirError
+from weir.errors import Unavailable, WeirError
 from weir.model.item_loops import text_of
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
@@ -205,9 +205,9 @@ class Keeper:
         return away
 
     async def _close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> bool:
-        """Close gates of one queue, unless the broker refuses; return whether it answered.
+        """Close gates of one queue, unless the broker refuses them for good; return whether it answered.
 
-        It refuses if the queue was deleted since, for example. Nobody else's allowance waits for that: the
+        It refuses them if the queue was deleted since, for example. Nobody else's allowance waits for it: the
         processor runs these operations, and then they say themselves why they fail.
         """
         try:
@@ -215,9 +215,9 @@ class Keeper:
                 await self._broker.close_gates(queue, gates)
         except TimeoutError:
             return False
+        except Unavailable as error:
+            log.debug("gates are left open for now", error=str(error))
+            return False
         except Exception as error:
-            if isinstance(error, WeirError) and is_unknown(error):
-                log.debug("gates are left open while the broker is away", error=str(error))
-                return False
             log.warning("operations get no gate", queue=queue.queue, error=text_of(error))
         return True
