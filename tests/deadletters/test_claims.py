@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from tests.deadletters.world import World, numbers
 
+from benches.worst_expressions import payloads
 from support.waiting import until
 from weir.deadletters import bulk_action_runner
 from weir.deadletters.bulk_action_runner import CLAIM_MS, PATIENCE, BulkActionRunner
@@ -25,6 +26,7 @@ from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 
+ENDLESS = "lists.range(1000).all(n, payload == payload && payload.l.distinct().size() > 0)"
 HALF_AN_EMOJI = b'{"name": "\\ud83d", "order": 1}'
 
 
@@ -109,6 +111,30 @@ async def test_a_letter_with_half_an_emoji_stops_no_bulk_action(
     assert poisoned.state is BulkActionState.COMPLETED
     assert poisoned.done + poisoned.skipped == 2
     await lone_world.check_exact()
+
+
+@pytest.mark.parametrize("asked", [{"expression": ENDLESS}, {"patch": '{"x": ' + ENDLESS + "}"}])
+async def test_an_expression_over_its_budget_fails_its_action_which_names_the_letter(
+    lone_world: World, asked: dict[str, str]
+) -> None:
+    queue = await lone_world.define("orders")
+    await kill_payload(lone_world, queue, b'{"l": [1]}')
+    await kill_payload(lone_world, queue, payloads()["objects"])
+    (large,) = await lone_world.rows(
+        "SELECT id FROM weir.dead_letters WHERE length(payload) > 1000 AND consumer_key IN "
+        "(SELECT consumer_key FROM weir.consumers WHERE environment = %s)"
+    )
+    other = neighbour(lone_world)
+    await dead(other, 2)
+    costly = await lone_world.start(bulk(**asked, dry_run=True))
+    healthy = await other.start(bulk())
+    while await lone_world.runner.step() is not None:
+        pass
+    costly, healthy = await found(lone_world, costly), await found(other, healthy)
+    assert healthy.state is BulkActionState.COMPLETED
+    assert costly.state is BulkActionState.FAILED
+    assert str(costly.note).startswith(f"message `{large['id']}`: `")
+    assert "processor time" in str(costly.note)
 
 
 async def test_an_action_that_raises_is_put_off_for_longer_and_given_up_and_its_owner_sees_why(

@@ -33,6 +33,7 @@ from weir.model.durations import DAY_MS
 from weir.model.logged import LoggedMessage
 from weir.model.message import Delivery, Enqueued, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec import evaluation
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
@@ -331,6 +332,17 @@ async def test_it_is_read_over_http_by_time_key_and_cel(api: Api, logged: Logged
     for wrong in ({"where": "nothing"}, {"cursor": "x"}, {"from": "5", "to": "4"}):
         assert (await api.client.get(path, params=wrong)).status_code == 422
     assert (await api.client.get("/api/v1/queues/nowhere/log")).status_code == 404
+
+
+async def test_an_expression_over_its_budget_is_its_readers_error(
+    api: Api, logged: LoggedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await logged.end("1", "2", "3")
+    monkeypatch.setattr(evaluation, "BATCH_S", -1)
+    monkeypatch.setattr(evaluation, "TURN_S", -1)
+    answer = await api.client.get("/api/v1/queues/source/log", params={"where": "payload > 0"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "over_budget")
+    assert "processor time" in answer.json()["detail"]
 
 
 async def test_it_is_replayed_over_http_and_followed_as_a_task(api: Api, logged: LoggedWorld) -> None:

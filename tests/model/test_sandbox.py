@@ -208,6 +208,7 @@ def test_children_end_with_their_parent(number):
         "SANDBOX.submit(int, '1', owner='a').result()\n"
         "SANDBOX.submit(time.sleep, 600, owner='a')\n"
         "SANDBOX.submit(int, '1', owner='b').result()\n"
+        "while len(SANDBOX.pids()) < 2: time.sleep(0.01)\n"
         "print(*SANDBOX.pids(), flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -238,3 +239,17 @@ def test_a_process_that_uses_no_box_starts_nothing():
     program = "import weir.model.sandbox, threading; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
+
+
+def test_a_process_ends_at_once_while_a_call_runs():
+    program = (
+        "import sys, time\n"
+        "from weir.model.sandbox import SANDBOX\n"
+        "SANDBOX.submit(int, '1', owner='a').result()\n"
+        "running = SANDBOX.submit(time.sleep, 600, owner='a')\n"
+        "while not running.running(): time.sleep(0.01)\n"
+        "print(*SANDBOX.pids(), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    wait_until(lambda: not any(is_alive(int(word)) for word in done.stdout.split()), timeout_s=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -135,7 +136,7 @@ def test_odd_values_reach_the_expression(value, seen):
 
 def test_a_text_with_half_a_pair_that_nobody_made_readable_is_invalid_input():
     with pytest.raises(InvalidInput, match="surrogate"):
-        compile_expression("a").evaluate({"a": "\ud83d"})
+        compile_expression("a + ''").evaluate({"a": "\ud83d"})
 
 
 def test_an_unknown_function_is_found_with_its_place():
@@ -150,6 +151,59 @@ def test_wrong_types_of_literals_are_found_when_it_is_compiled():
     with pytest.raises(InvalidInput) as caught:
         compile_expression("payload.a == 1 && 'x' + 1 == ''")
     assert caught.value.extra["offset"] == 22
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 2**63, 1.5, True, None, "a\x00b", "é", [1, {"c": "x\x00"}], {"c": [None]}],
+    ids=repr,
+)
+def test_a_value_that_is_only_looked_up_is_what_the_engine_would_answer(value):
+    variables = {"a": readable({"b": value})}
+    looked_up = compile_expression("a.b")
+    assert looked_up.path == ("a", "b")
+    assert compile_expression("dyn(a.b)").path == ()
+    assert looked_up.evaluate(variables) == compile_expression("dyn(a.b)").evaluate(variables) == value
+
+
+AT = datetime(2026, 1, 31, 4, 5, 6, 789000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("at", AT),
+        ("at.getHours() + at.getMilliseconds()", 793),
+        ("string(at)", "2026-01-31T04:05:06.789Z"),
+        ("at > timestamp('2026-01-01T00:00:00Z')", True),
+        ("message.enqueued_at", AT),
+        ("message.enqueued_at.getDate()", 31),
+        ("message.id + ' ' + string(message.enqueued_at)", "m 2026-01-31T04:05:06.789Z"),
+        ("[at, message.enqueued_at]", [AT, AT]),
+        ("times.exists(t, t == at)", True),
+        ("days['x'] == at && days.y > at", True),
+        ("message", {"id": "m", "enqueued_at": AT}),
+    ],
+)
+def test_times_are_times_wherever_they_are(text, value):
+    variables = {
+        "at": AT,
+        "message": {"id": "m", "enqueued_at": AT},
+        "times": [AT, AT],
+        "days": {"x": AT, "y": AT + timedelta(1)},
+    }
+    assert compile_expression(text).evaluate(variables) == value
+
+
+@pytest.mark.parametrize("a", [{}, None, 1, [], {"c": 1}])
+def test_a_value_that_is_not_there_is_the_same_mistake(a):
+    mistakes = []
+    for text in ("a.b", "dyn(a.b)"):
+        with pytest.raises(InvalidInput) as caught:
+            compile_expression(text).evaluate({"a": a})
+        mistakes.append(caught.value.message.removeprefix(f"`{text}`"))
+    assert mistakes[0] == mistakes[1]
+    assert compile_expression("has(a.b)").path == ()
 
 
 def test_exists_and_all_absorb_errors():

@@ -63,9 +63,9 @@ async def _each(
             records=records,
             compiled=expression,
             owner=names[0][0],
-            what=f"`{expression.text}`",
+            what=f"`{expression.text:.200}`",
         )
     except OverBudget as error:
         name = names[error.extra["item"]][1]
-        raise OverBudget(f"{error.message} (`{name}`)") from None
+        raise OverBudget(f"message `{name}`: {error.message}") from None
     return [Unanswered(reason=one.message) if isinstance(one, InvalidInput) else one for one in answers]

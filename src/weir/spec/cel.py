@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -72,7 +73,7 @@ _EXTENSIONS = _declared()
 _PARSER = cel.NewEnv(extensions=_EXTENSIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Expression:
     """A compiled expression. `evaluate` may be called from several threads at once."""
 
@@ -81,17 +82,31 @@ class Expression:
     """The names that it does not bind itself."""
     cheap: bool
     """Whether it takes a few milliseconds at most over 16 kB: no comprehension, no pattern, few functions."""
+    path: tuple[str, ...]
+    """The names of a value that it only looks up: the engine would convert everything around it."""
     program: Any
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """The value of the expression over `readable` values; InvalidInput says why it has none."""
+        value: Any = variables
+        for name in self.path:
+            if type(value) is not dict or name not in value:
+                break
+            value = value[name]
+        else:
+            if self.path:
+                return _plain(value)
         ALLOWANCE.begin()
-        data = {f"v.{name}": variables[name] for name in self.variables if name in variables}
+        data = {name: variables[name] for name in self.variables if name in variables}
+        times = _take_times(data)
         try:
-            value = self.program.eval(data=data)
-            if value.type() == cel.Type.ERROR:
-                raise self._failure(str(value.plain_value()))
-            return _plain(value.plain_value())
+            program = _with_times(self, tuple(sorted(times.items()))) if times else self.program
+            value = program.eval(data={f"{_CONTAINER}.{name}": one for name, one in data.items()})
+            plain = value.plain_value()
+            # The plain value of an error is its text.
+            if type(plain) is str and value.type() == cel.Type.ERROR:
+                raise self._failure(plain)
+            return _plain(plain)
         except RuntimeError as error:
             raise self._failure(str(error)) from None
         except RecursionError:
@@ -154,8 +169,7 @@ def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression
         if tree.structs:
             raise InvalidInput(f"`{text:.80}`: there is no type `{min(tree.structs):.80}`", offset=0)
         names = tree.names - (_TYPES if "type" in tree.functions else frozenset())
-        declared = {f"{_CONTAINER}.{name}": cel.Type.DYN for name in names}
-        program = cel.NewEnv(variables=declared, container=_CONTAINER, extensions=_EXTENSIONS).compile(text)
+        program = _program(text, dict.fromkeys(names, cel.Type.DYN))
     except RuntimeError as error:
         raise _parse_error(text, str(error)) from None
     own = sum(name.rpartition(".")[2] in _OWN for name in tree.functions)
@@ -163,8 +177,47 @@ def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression
         text=text,
         variables=frozenset(names),
         cheap=not tree.comprehensions and "matches" not in tree.functions and own <= MOST_CALLS,
+        path=tree.path if tree.path[:1] and tree.path[0] in names else (),
         program=program,
     )
+
+
+def _program(text: str, variables: Mapping[str, Any]) -> Any:
+    declared = {f"{_CONTAINER}.{name}": kind for name, kind in variables.items()}
+    return cel.NewEnv(variables=declared, container=_CONTAINER, extensions=_EXTENSIONS).compile(text)
+
+
+@lru_cache(maxsize=1_024)
+def _with_times(expression: Expression, times: tuple[tuple[str, str], ...]) -> Any:
+    """The program with variables that are times: the engine takes times only where they are declared."""
+    kinds = dict.fromkeys(expression.variables, cel.Type.DYN)
+    return _program(expression.text, kinds | {name: _TIMES[kind] for name, kind in times})
+
+
+_TIMES = {
+    "time": cel.Type.TIMESTAMP,
+    "list": cel.Type.List(cel.Type.TIMESTAMP),
+    "map": cel.Type.Map(cel.Type.STRING, cel.Type.TIMESTAMP),
+}
+
+
+def _take_times(data: dict[str, Any]) -> dict[str, str]:
+    """Which variables are times. One among other values becomes a variable, as `message.enqueued_at`."""
+    found: dict[str, str] = {}
+    for name, value in list(data.items()):
+        if isinstance(value, datetime):
+            found[name] = "time"
+        elif isinstance(value, list) and value and all(isinstance(one, datetime) for one in value):
+            found[name] = "list"
+        elif isinstance(value, dict):
+            times = {key: one for key, one in value.items() if isinstance(one, datetime)}
+            if times and len(times) == len(value):
+                found[name] = "map"
+            elif times:
+                data[name] = value | {key: one.isoformat() for key, one in times.items()}
+                data |= {f"{name}.{key}": one for key, one in times.items()}
+                found |= dict.fromkeys((f"{name}.{key}" for key in times), "time")
+    return found
 
 
 _OWN = frozenset(name.rpartition(".")[2] for name in LISTED)
@@ -196,6 +249,8 @@ def _as_double(value: int) -> float:
 
 def _plain(value: Any) -> Any:
     """What the engine gives as ordinary values of Python."""
+    if value is None or isinstance(value, (int, float)):
+        return value
     if isinstance(value, str):
         return value.replace(NUL_STAND_IN, "\x00")
     if isinstance(value, list):

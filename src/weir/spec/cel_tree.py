@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from weir.spec.functions import NAMESPACES
 
+_TEST_ONLY = b"\x18\x01"
+"""The last field of a selection that only asks whether there is such a field: `has(a.b)`."""
+
 
 @dataclass(slots=True)
 class Tree:
@@ -22,6 +25,8 @@ class Tree:
     functions: list[str] = field(default_factory=list)
     """The functions that it calls, as often as it does, without their namespace."""
     comprehensions: int = 0
+    path: tuple[str, ...] = ()
+    """The name and the fields, if it only looks a value up, as `payload.customer.id`."""
     structs: set[str] = field(default_factory=set)
     """The messages of protobuf that it makes."""
 
@@ -61,7 +66,18 @@ def read_tree(serialized: bytes) -> Tree:
     for parsed in _messages(serialized, (2,)):
         for expr in _messages(parsed, (2,)):
             tree.read(expr)
+            tree.path = _path(expr)
     return tree
+
+
+def _path(expr: bytes) -> tuple[str, ...]:
+    for number, value in _fields(expr):
+        if number == 4:
+            return (_text(value, 1),)
+        if number == 5 and _TEST_ONLY not in value[-len(_TEST_ONLY) :]:
+            before = next(map(_path, _messages(value, (1,))), ())
+            return (*before, _text(value, 2)) if before else ()
+    return ()
 
 
 def _namespace(call: bytes) -> bool:
