@@ -486,3 +486,33 @@ async def test_a_webhook_runs_no_command_that_is_registered_for_others_only(hous
     house.commands.command("Ping.Answer", only=[house.environment.names])(lambda n: ran.append(n))
     assert (await house.hook("Now", {"n": 2})).status_code == 200
     assert ran == [2]
+
+
+async def test_an_apply_with_the_revision_of_its_plan_does_only_what_the_plan_showed(house):
+    source = SPEC.replace("app Hooks {", "app Hooks { queue New {}")
+    plan = (await house.client.post("/api/v1/spec/plan", json={"source": source})).json()
+    assert (await house.client.put("/api/v1/queues/Other", json={})).status_code == 200
+    body = {"source": source, "revision": plan["revision"]}
+    late = await house.client.put("/api/v1/spec", json=body)
+    assert (late.status_code, "plan again to see what changed" in late.json()["detail"]) == (409, True)
+    assert late.json()["revision"] > plan["revision"]
+    plan = (await house.client.post("/api/v1/spec/plan", json={"source": source})).json()
+    applied = await house.client.put("/api/v1/spec", json={**body, "revision": plan["revision"]})
+    assert (applied.status_code, applied.json()["told"]) == (200, True)
+    assert applied.json()["plan"]["changes"] == plan["changes"]
+
+
+async def test_one_revision_is_shown_by_its_number_and_the_list_has_no_texts(house):
+    await house.apply(SPEC.replace("app Hooks {", "app Hooks { concurrency: 5"))
+    (newest, first) = (await house.client.get("/api/v1/spec/history")).json()["items"]
+    assert sorted(newest) == ["actor", "applied_at_ms", "file", "revision"]
+    shown = (await house.client.get(f"/api/v1/spec/history/{first['revision']}")).json()
+    assert (shown["source"], shown["spec"]["app"]) == (SPEC, "Hooks")
+    assert (await house.client.get("/api/v1/spec/history/99")).status_code == 404
+
+
+async def test_a_queue_of_the_spec_that_its_webhook_needs_is_not_deleted_over_http(house):
+    refused = await house.client.delete("/api/v1/queues/In")
+    assert refused.status_code == 409
+    assert "queue `In` is used by the " in refused.json()["detail"]
+    assert (await house.hook("Signed", {"a": 1})).status_code == 202
