@@ -485,3 +485,37 @@ async def test_a_schedule_that_comes_while_its_queue_is_removed_is_not_left_with
         assert isinstance(removed, Conflict) != isinstance(scheduled, InvalidInput), (removed, scheduled)
         if isinstance(removed, Conflict):
             await Schedules(database, broker).delete(environment, "nightly")
+
+
+async def test_a_queue_waits_only_for_itself_until_the_broker_knows_it(
+    specs: SpecRegister, broker: MemoryBroker, database: Database, environment: EnvironmentRef
+) -> None:
+    definitions = QueueDefinitions(database)
+    for name in ("slow", "quick"):
+        await definitions.define(environment.queue(name), QueueSpec(name=name))
+    async with database.transaction() as connection:
+        # Another process tells the broker about it right now.
+        await connection.execute("SELECT FROM weir.untold_queues WHERE queue = 'slow' FOR UPDATE")
+        assert await asyncio.create_task(specs.changes.tell(environment, "quick"))
+        assert await queues_of(broker, environment) == ["quick"]
+    assert await specs.changes.tell(environment)
+    assert await queues_of(broker, environment) == ["quick", "slow"]
+
+
+async def test_a_queue_that_the_broker_refuses_does_not_hold_up_the_others(
+    specs: SpecRegister, broker: MemoryBroker, database: Database, environment: EnvironmentRef
+) -> None:
+    await apply(specs, environment, spec_of("odd"))
+    await broker.enqueue(environment.queue("odd"), [NewMessage(payload=b"1")])
+    # Not by a way that asks the broker first.
+    await QueueDefinitions(database).define(
+        environment.queue("odd"), QueueSpec(name="odd", ordering=Ordering.FIFO)
+    )
+    await QueueDefinitions(database).define(environment.queue("other"), QueueSpec(name="other"))
+    assert await specs.changes.tell(environment)
+    assert await queues_of(broker, environment) == ["odd", "other"]
+    async with database.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT queue, tries, ready_at > now() AS later FROM weir.untold_queues"
+        )
+        assert await cursor.fetchall() == [{"queue": "odd", "tries": 1, "later": True}]

@@ -75,7 +75,7 @@ class AppRegister:
         self, environment: EnvironmentRef, name: str, text: SpecText, *, show: Callable[[Plan], Any] = keep
     ) -> Any:
         """The changes that declaring an app would make, and the reasons to refuse them."""
-        async with self._specs.place(environment):
+        async with self._specs.at_work(environment):
             _, prepared = await self._prepare(environment, name, text, show)
         return prepared.shown
 
@@ -96,7 +96,7 @@ class AppRegister:
             if record is not None and prepared.changes:
                 await record(prepared.name, change.revision)
 
-        async with self._specs.place(environment):
+        async with self._specs.at_work(environment):
             _, prepared = await self._prepare(environment, name, text, show)
             if prepared.refusals or prepared.changes or not prepared.same_text:
                 prepared, _ = await self._specs.carry_out(

@@ -47,6 +47,8 @@ _BATCH = 100
 _BATCH_S = 5.0
 # How long a caller waits until the broker knows its change. After that the loop goes on with it.
 _WAIT_S = 60.0
+_WAIT_FOR_ONE_S = 4.0
+_GLANCE_S = 0.05
 # A batch waits for Redis between its statements.
 _IDLE_S = 20.0
 _PAUSES = Backoff(first_s=0.5, longest_s=60.0)
@@ -133,11 +135,17 @@ class Changes:
                     await asyncio.shield(self._release(environment, risks))
             raise
 
-    async def tell(self, environment: EnvironmentRef) -> bool:
-        """Tell the broker what changed; whether it knows it now. Otherwise the loop goes on with it."""
+    async def tell(self, environment: EnvironmentRef, *queues: str) -> bool:
+        """Tell the broker what changed, or only about some queues; returns whether it knows it now.
+
+        What it does not know, the loop tells it later.
+        """
+        names = list(queues) or None
         try:
-            async with asyncio.timeout(_WAIT_S):
-                while await self._tell_batch(environment) or await self._others_tell(environment):
+            async with asyncio.timeout(_WAIT_S if names is None else _WAIT_FOR_ONE_S):
+                while await self._tell_batch(environment, names) or await self._others_tell(
+                    environment, names
+                ):
                     pass
         except (Unavailable, TimeoutError):
             return False
@@ -146,13 +154,14 @@ class Changes:
     async def run(self) -> None:
         """Tell the broker what other processes could not, until cancelled."""
         while True:
+            told = 0
             with suppress(ControlUnavailable):
                 for row in await self._database.fetch(SQL["untold_environments"]):
-                    # The environments of a shard that is away do not hold up the others.
+                    # Environments take turns, and those of a shard that is away do not hold up the others.
                     with suppress(Unavailable):
-                        while await self._tell_batch(scope_of(row)):
-                            pass
-            await asyncio.sleep(LOOK_S)
+                        told += await self._tell_batch(scope_of(row))
+            if not told:
+                await asyncio.sleep(LOOK_S)
 
     async def _reserve(self, environment: EnvironmentRef, risks: Risks) -> None:
         """Note for later that the broker is to be told about the queues, in case this process ends."""
@@ -165,22 +174,24 @@ class Changes:
             await mark_untold(connection, environment, risks.names, pausing=True)
         await self.tell(environment)
 
-    async def _others_tell(self, environment: EnvironmentRef) -> bool:
+    async def _others_tell(self, environment: EnvironmentRef, queues: list[str] | None) -> bool:
         """Whether another process is at it; waits a moment if it is."""
-        row = await self._database.fetch_one(SQL["count_untold"], **scope_names(environment))
-        if row is None or not row["queues"]:
+        row = await self._database.fetch_one(SQL["count_untold"], queues=queues, **scope_names(environment))
+        if row is None or not row["count"]:
             return False
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_GLANCE_S)
         return True
 
-    async def _tell_batch(self, environment: EnvironmentRef) -> int:
+    async def _tell_batch(self, environment: EnvironmentRef, queues: list[str] | None = None) -> int:
         """Tell the broker about some queues, whose rows are locked meanwhile; returns about how many."""
         started_s = time.monotonic()
         told: list[str] = []
         rows: list[Row] = []
         try:
             async with self._database.transaction(idle_s=_IDLE_S) as connection:
-                rows = await fetch(connection, SQL["take_untold"], limit=_BATCH, **scope_names(environment))
+                rows = await fetch(
+                    connection, SQL["take_untold"], queues=queues, limit=_BATCH, **scope_names(environment)
+                )
                 for row in rows:
                     # A process that was frozen must not tell what is old by now.
                     if time.monotonic() - started_s > _BATCH_S:

@@ -21,6 +21,7 @@ SELECT u.queue, u.pausing, u.tries, d.spec::text AS spec, coalesce(d.paused, fal
 FROM (
     SELECT organization, project, environment, queue, pausing, tries FROM weir.untold_queues
     WHERE $ENVIRONMENT AND ready_at <= clock_timestamp()
+      AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
     ORDER BY queue LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ) AS u
@@ -38,8 +39,10 @@ SET tries = tries + 1, ready_at = clock_timestamp() + make_interval(secs => %(pa
 WHERE $ENVIRONMENT AND queue = %(queue)s
 
 -- name: count_untold
--- How many queues of an environment the broker is to be told about now.
-SELECT count(*) AS queues FROM weir.untold_queues WHERE $ENVIRONMENT AND ready_at <= clock_timestamp()
+-- How many queues of an environment, or of some of its queues, the broker is to be told about now.
+SELECT count(*) AS count FROM weir.untold_queues
+WHERE $ENVIRONMENT AND ready_at <= clock_timestamp()
+  AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
 
 -- name: untold_environments
 -- Environments with queues of which the broker is to be told now.

@@ -44,21 +44,21 @@ DELETE FROM weir.queue_definitions WHERE $ENVIRONMENT AND queue = ANY (%(queues)
 
 -- name: find_queue
 -- The definition of one queue.
-SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+SELECT organization, project, environment, queue, spec::text AS spec, paused, defined_at_ms
 FROM weir.queue_definitions
 WHERE organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s AND queue = %(queue)s
 
 -- name: list_queues
 -- Every definition of an environment, by name.
-SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+SELECT organization, project, environment, queue, spec::text AS spec, paused, defined_at_ms
 FROM weir.queue_definitions
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 ORDER BY queue
 
 -- name: some_queues
 -- The next definitions of every tenant, locked against changes: start-up hands them to the broker.
-SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+SELECT organization, project, environment, queue, spec::text AS spec, paused, defined_at_ms
 FROM weir.queue_definitions
 WHERE (organization, project, environment, queue)
       > (%(organization)s::text, %(project)s::text, %(environment)s::text, %(queue)s::text)

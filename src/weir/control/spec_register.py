@@ -115,7 +115,7 @@ class SpecRegister:
         self._rules = rules
         self._clock = clock or SystemClock()
         self._turns: WeakValueDictionary[EnvironmentRef, asyncio.Lock] = WeakValueDictionary()
-        self._at_work: Counter[str | EnvironmentRef] = Counter()
+        self._working: Counter[str | EnvironmentRef] = Counter()
 
     async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
         row = await self._database.fetch_one(SQL["current_spec"], **scope_names(environment))
@@ -139,7 +139,7 @@ class SpecRegister:
         self, environment: EnvironmentRef, text: SpecText, *, show: Callable[[Plan], Any] = keep
     ) -> Any:
         """The plan of a spec, in the form that `show` gives it."""
-        async with self.place(environment):
+        async with self.at_work(environment):
             _, prepared = await self._prepare(environment, text, show)
         return prepared.shown
 
@@ -161,7 +161,7 @@ class SpecRegister:
                 await record(prepared.name, revision)
             return revision, await self._claim(change.connection, environment, prepared.after)
 
-        async with self.place(environment), self._turn(environment):
+        async with self.at_work(environment), self._turn(environment):
             prepared, (revision, hooks) = await self.carry_out(
                 environment,
                 lambda: self._prepare(environment, text, show),
@@ -200,24 +200,24 @@ class SpecRegister:
         return self._turns.setdefault(environment, asyncio.Lock())
 
     @asynccontextmanager
-    async def place(self, environment: EnvironmentRef) -> AsyncIterator[None]:
-        """Take a place for the work on a spec; Overloaded at once if too many are taken."""
+    async def at_work(self, environment: EnvironmentRef) -> AsyncIterator[None]:
+        """Count the work on a spec while the block runs; Overloaded at once if there is too much of it."""
         bounds: dict[str | EnvironmentRef, int] = {
             environment: _MAX_OF_ENVIRONMENT,
             environment.organization: _MAX_OF_ORGANIZATION,
             "": _MAX_HERE,
         }
-        if any(self._at_work[key] >= bound for key, bound in bounds.items()):
+        if any(self._working[key] >= bound for key, bound in bounds.items()):
             raise Overloaded(
                 "too many specs of this environment are being planned or applied; try again",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        self._at_work.update(bounds.keys())
+        self._working.update(bounds.keys())
         try:
             yield
         finally:
-            self._at_work.subtract(bounds.keys())
-            self._at_work += Counter()
+            self._working.subtract(bounds.keys())
+            self._working += Counter()
 
     async def facts(self, environment: EnvironmentRef) -> Facts:
         """What a plan depends on now."""

@@ -124,7 +124,7 @@ async def _set_paused(services: Services, access: Access, queue: str, *, paused:
 
 async def _tell(services: Services, ref: QueueRef) -> None:
     """Tell the broker what is stored now; Unavailable if it is told later."""
-    if not await present(services.changes, "PostgreSQL").tell(ref.scope):
+    if not await present(services.changes, "PostgreSQL").tell(ref.scope, ref.queue):
         raise Unavailable(
             f"`{ref.queue}` is stored, and Redis does not answer; it is told as soon as it does",
             retry_after_s=1,

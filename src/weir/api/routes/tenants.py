@@ -39,7 +39,7 @@ async def define_environment(
         await tenants.limit(access.environment, body.concurrency)
         await mark_untold(change.connection, access.environment, [THE_LIMIT])
         await audit(services, access, "environment.define", environment, **body.model_dump())
-    if not await changes.tell(access.environment):
+    if not await changes.tell(access.environment, THE_LIMIT):
         raise Unavailable(
             f"`{environment}` is stored, and Redis does not answer; it is told as soon as it does",
             retry_after_s=1,
