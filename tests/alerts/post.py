@@ -9,12 +9,16 @@ from weir.alerts.notification_queue import NotificationLog, NotificationSender
 from weir.alerts.notifications import NotificationKind, fire_test
 from weir.alerts.senders import ChannelSender
 from weir.control.database import Database
+from weir.control.sealing import KEY_BYTES, SealingKeys
 from weir.model.names import EnvironmentRef
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.testing.clocks import ManualClock
 
 OPEN = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
+
+
+KEYS = SealingKeys(b"k" * KEY_BYTES)
 
 
 class Post:
@@ -27,7 +31,7 @@ class Post:
         self.sender = ChannelSender(
             self.client, policy=policy, clock=self.clock, timeout_ms=500, allow_apprise=True
         )
-        self.notifier = NotificationSender(database, self.sender, clock=self.clock)
+        self.notifier = NotificationSender(database, self.sender, keys=KEYS, clock=self.clock)
 
     async def channel(
         self, kind: str, *, name: str = "ops", environment: EnvironmentRef | None = None, **config: object
@@ -40,7 +44,7 @@ class Post:
             policy=OPEN,
             allow_apprise=True,
         )
-        await AlertChannels(self.database).put(channel)
+        await AlertChannels(self.database, keys=KEYS).put(channel)
         return channel
 
     async def say(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from alerts.post import KEYS
 from alerts.simulation import HOUR, MINUTE, T0, Simulation, Story, StoryHistory
 from weir.alerts.alert_metrics import Metric
 from weir.alerts.notifications import MAX_TESTS
@@ -76,7 +77,9 @@ async def client(
     simulation: Simulation, environment: EnvironmentRef, broker: MemoryBroker
 ) -> AsyncIterator[httpx2.AsyncClient]:
     await broker.define(environment.queue("q"), QueueSpec(name="q"))
-    room = alert_services(simulation.database, broker, simulation.warehouse, clock=simulation.clock)
+    room = alert_services(
+        simulation.database, broker, simulation.warehouse, keys=KEYS, clock=simulation.clock
+    )
     services = Services(
         broker=broker,
         authenticator=Tokens(environment),

@@ -19,6 +19,7 @@ import pytest
 from serve.routes import REQUESTS, Asked, prepare
 from support.api_process import ApiProcess
 from support.processes import frozen, frozen_tree
+from support.running_api import key_file
 from support.servers import RunningServer, TestServers, redis_server, start_server
 from weir.api.app import describe
 from weir.control.database import Database
@@ -109,6 +110,7 @@ async def world(
         "WEIR_REDIS_URL": own_redis.url,
         "WEIR_POSTGRES_URL": database_url,
         "WEIR_CLICKHOUSE_URL": warehouse_url,
+        "WEIR_SECRETS__KEY_FILE": str(key_file(tmp_path)),
     }
     process = ApiProcess(tmp_path, environment)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from psycopg.types.json import Jsonb
 from weir.alerts.channel_kinds import ChannelKind, Tls
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
-from weir.control.secrets import MAX_SECRET_BYTES, check_secret_value
+from weir.control.sealing import Sealed, SealingKeys
+from weir.control.secrets import MAX_SECRET_BYTES, NO_KEY, check_secret_value
 from weir.control.sql import load_queries
-from weir.errors import InvalidInput, NotFound
+from weir.errors import InvalidInput, NotFound, Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name
 from weir.outbound.address_guard import GuardPolicy, check_url
@@ -35,6 +37,9 @@ _FIELDS: Mapping[ChannelKind, tuple[frozenset[str], frozenset[str]]] = {
     ),
 }
 _SECRET = frozenset({"secrets", "password"})
+_BY_URL = (ChannelKind.SLACK, ChannelKind.APPRISE)
+"""Anyone who has the URL of such a channel can send through it, so it is a secret."""
+_UNOPENED = "its credentials cannot be opened: no key of this process sealed them; set the channel again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +53,15 @@ class AlertChannel:
     def shown(self) -> dict[str, Any]:
         """The configuration with its secrets masked."""
         shown = {name: _MASK if name in _SECRET else value for name, value in self.config.items()}
-        if self.kind in (ChannelKind.SLACK, ChannelKind.APPRISE):
-            # Anyone who has such a URL can send through it, so it is a secret.
+        if self.kind in _BY_URL and "url" in shown:
             shown["url"] = str(self.config["url"])[:16] + "…"
         return shown
+
+    @property
+    def credentials(self) -> dict[str, Any]:
+        """The part of the configuration that is stored sealed."""
+        hidden = _SECRET | {"url"} if self.kind in _BY_URL else _SECRET
+        return {name: value for name, value in self.config.items() if name in hidden}
 
 
 APPRISE_REFUSED = "Apprise is not allowed here; the operator can allow it (`WEIR_ALERTS__ALLOW_APPRISE`)"
@@ -164,29 +174,86 @@ SQL = load_queries("weir.alerts", "alert_channels.sql")
 class AlertChannels:
     """The register of alert channels in PostgreSQL."""
 
-    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, database: Database, *, keys: SealingKeys | None = None, clock: Clock | None = None
+    ) -> None:
         self._database = database
+        self._keys = keys
         self._clock = clock or SystemClock()
 
     async def put(self, channel: AlertChannel) -> None:
+        if channel.credentials and self._keys is None:
+            raise Unavailable(NO_KEY)
         await self._database.execute(
             SQL["put_channel"],
             name=channel.name,
             kind=channel.kind.value,
-            config=Jsonb(dict(channel.config)),
             now_ms=self._clock.now_ms(),
+            **self._stored(channel),
             **scope_names(channel.environment),
+        )
+
+    async def seal_again(self) -> int:
+        """Seal credentials that another key sealed, or none; returns how many channels that were."""
+        if self._keys is None:
+            return 0
+        rows = await self._database.fetch(
+            SQL["sealed_otherwise"], key_id=self._keys.current_id, known=self._keys.ids
+        )
+        channels = [(row, self._channel(row)) for row in rows]
+        return sum(
+            [
+                await self._database.execute(
+                    SQL["seal_channel"],
+                    name=channel.name,
+                    old_config=Jsonb(row["config"]),
+                    old_sealed=row["sealed"],
+                    **self._stored(channel),
+                    **scope_names(channel.environment),
+                )
+                for row, channel in channels
+                if channel.credentials
+            ]
+        )
+
+    def _stored(self, channel: AlertChannel) -> dict[str, Any]:
+        """The columns of the configuration: what may be read in PostgreSQL, and the rest sealed."""
+        hidden = channel.credentials
+        shown = {name: value for name, value in channel.config.items() if name not in hidden}
+        sealed = None
+        if hidden and self._keys is not None:
+            sealed = self._keys.seal(json.dumps(hidden), place=_place(channel.environment, channel.name))
+        return {
+            "config": Jsonb(shown),
+            "key_id": None if sealed is None else sealed.key_id,
+            "sealed": None if sealed is None else sealed.data,
+        }
+
+    def _channel(self, row: Row) -> AlertChannel:
+        environment, name, config = scope_of(row), row["name"], row["config"]
+        reason = row["disabled_reason"]
+        if row["sealed"] is not None:
+            sealed = Sealed(key_id=row["key_id"], data=bytes(row["sealed"]))
+            opened = self._keys and self._keys.open(sealed, place=_place(environment, name))
+            config = {**config, **json.loads(opened or "{}")}
+            reason = reason if opened else _UNOPENED
+        return AlertChannel(
+            environment=environment,
+            name=name,
+            kind=ChannelKind(row["kind"]),
+            config=config,
+            disabled_reason=reason,
         )
 
     async def find(self, environment: EnvironmentRef, name: str) -> AlertChannel:
         row = await self._database.fetch_one(SQL["find_channel"], name=name, **scope_names(environment))
         if row is None:
             raise NotFound(f"there is no alert channel `{name:.64}` in this environment")
-        return _channel(row)
+        return self._channel(row)
 
     async def of(self, environment: EnvironmentRef) -> list[AlertChannel]:
         rows = await self._database.fetch(SQL["list_channels"], **scope_names(environment))
-        return [_channel(row) for row in rows]
+        return [self._channel(row) for row in rows]
 
     async def delete(self, environment: EnvironmentRef, name: str) -> None:
         if not await self._database.execute(SQL["delete_channel"], name=name, **scope_names(environment)):
@@ -199,11 +266,6 @@ class AlertChannels:
         )
 
 
-def _channel(row: Row) -> AlertChannel:
-    return AlertChannel(
-        environment=scope_of(row),
-        name=row["name"],
-        kind=ChannelKind(row["kind"]),
-        config=row["config"],
-        disabled_reason=row["disabled_reason"],
-    )
+def _place(environment: EnvironmentRef, name: str) -> tuple[str, ...]:
+    """What the credentials are bound to; no secret has a place of so many names."""
+    return (*environment.names, "alert channel", name)

@@ -22,6 +22,7 @@ from weir.alerts.notifications import NotificationKind, document_of
 from weir.alerts.senders import Sender
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
+from weir.control.sealing import SealingKeys
 from weir.control.sql import load_queries
 from weir.errors import NotFound, WeirError
 from weir.model.asyncio_tasks import in_turns
@@ -53,10 +54,17 @@ NEVER_TOLD = "this channel was not told of these alerts: they were over before t
 class NotificationSender:
     """Run one in every process; a notification is claimed by one of them at a time."""
 
-    def __init__(self, database: Database, sender: Sender, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        sender: Sender,
+        *,
+        keys: SealingKeys | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._database = database
         self._sender = sender
-        self._channels = AlertChannels(database)
+        self._channels = AlertChannels(database, keys=keys)
         self._clock = clock or SystemClock()
         self._forgot_s = float("-inf")
 

@@ -19,6 +19,7 @@ from weir.alerts.situations import DEFAULT_RECENT_MS, DefinedLifetimes, Situatio
 from weir.alerts.verdict import Cause, Verdict
 from weir.broker.broker import Broker
 from weir.control.database import Database
+from weir.control.sealing import SealingKeys
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
@@ -98,6 +99,7 @@ def alert_services(
     *,
     policy: GuardPolicy | None = None,
     allow_apprise: bool = False,
+    keys: SealingKeys | None = None,
     clock: Clock | None = None,
     workers: WorkerRegister | None = None,
     interval_ms: int = INTERVAL_MS,
@@ -109,7 +111,7 @@ def alert_services(
         broker=broker,
         rules=AlertRules(database, clock=clock),
         records=AlertRecords(database, clock=clock),
-        channels=AlertChannels(database, clock=clock),
+        channels=AlertChannels(database, keys=keys, clock=clock),
         silences=Silences(database, clock=clock),
         deliveries=NotificationLog(database),
         situations=Situations(warehouse, broker, database, clock=clock, workers=workers),

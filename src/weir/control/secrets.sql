@@ -64,8 +64,11 @@ DELETE FROM weir.secrets
 WHERE $ENVIRONMENT AND name = %(name)s
 
 -- name: any_secret
--- One row if any environment has a secret.
-SELECT 1 AS one FROM weir.secrets LIMIT 1
+-- One row if anything is stored sealed.
+SELECT 1 AS one FROM weir.secrets
+UNION ALL
+SELECT 1 FROM weir.alert_channels WHERE sealed IS NOT NULL
+LIMIT 1
 
 -- name: sealed_otherwise
 -- Secrets that known keys open and that a key did not seal, or not their previous value.
@@ -85,5 +88,12 @@ WHERE $ENVIRONMENT AND name = %(name)s AND sealed = %(old_sealed)s
   AND previous_sealed IS NOT DISTINCT FROM %(old_previous)s
 
 -- name: count_by_key
--- How many secrets each key seals.
-SELECT key_id, count(*) AS secrets FROM weir.secrets GROUP BY key_id ORDER BY key_id
+-- How many secrets, and credentials of alert channels, each key seals.
+SELECT key_id, count(*) AS secrets
+FROM (
+    SELECT key_id FROM weir.secrets
+    UNION ALL
+    SELECT key_id FROM weir.alert_channels WHERE sealed IS NOT NULL
+) AS sealed
+GROUP BY key_id
+ORDER BY key_id

@@ -11,6 +11,7 @@ from weir.alerts.services import AlertServices, alert_services
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.broker import Broker
 from weir.control.database import Database
+from weir.control.sealing import SealingKeys
 from weir.model.clock import Clock
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.serve.loops import Loop
@@ -27,6 +28,7 @@ def open_alerting(
     warehouse: Warehouse,
     *,
     policy: GuardPolicy,
+    keys: SealingKeys | None,
     clock: Clock,
     workers: WorkerRegister,
 ) -> tuple[AlertServices, tuple[Loop, ...]]:
@@ -52,7 +54,7 @@ def open_alerting(
     )
     loops = (
         Loop(name="alert-evaluator", run=evaluator.run),
-        Loop(name="alert-courier", run=NotificationSender(database, sender, clock=clock).run),
+        Loop(name="alert-courier", run=NotificationSender(database, sender, keys=keys, clock=clock).run),
     )
     room = alert_services(
         database,
@@ -60,6 +62,7 @@ def open_alerting(
         warehouse,
         policy=policy,
         allow_apprise=settings.allow_apprise,
+        keys=keys,
         clock=clock,
         workers=workers,
         interval_ms=round(settings.interval_s * 1_000),

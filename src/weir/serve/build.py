@@ -72,6 +72,7 @@ from weir.settings import (
     opentelemetry_variables,
 )
 from weir.stores.open import open_stores, start_database
+from weir.stores.sealing_keys import sealing_keys
 from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, ServingProcesses
@@ -165,7 +166,8 @@ async def open_process(
         # The receiver of webhooks joins pushes into calls itself, per queue and in order.
         front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
         front = AnsweringPusher(front, operations.tally)
-        secrets = await open_secrets(database, settings, clock=clock)
+        keys = sealing_keys(settings)
+        secrets = await open_secrets(database, keys, clock=clock)
         # A restart with a new first key is a rotation.
         while await secrets.seal_again():
             pass
@@ -190,9 +192,11 @@ async def open_process(
             broker,
             warehouse,
             policy=guard_policy(settings.worker),
+            keys=keys,
             clock=clock,
             workers=LiveWorkers(redis),
         )
+        await alerts.channels.seal_again()
         scheduler = Scheduler(database, broker, front, clock=clock)
         for kind in SystemEventKind:
             events.on(kind, hooks.refresh_registry)

@@ -17,6 +17,7 @@ from weir.channels.channels import Channels
 from weir.control.app_register import AppRegister
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
+from weir.control.sealing import SealingKeys
 from weir.control.secrets import Secrets
 from weir.control.spec_plans import SpecRules
 from weir.control.spec_register import SpecRegister
@@ -101,9 +102,9 @@ async def open_hooks(
     )
 
 
-async def open_secrets(database: Database, settings: Settings, *, clock: Clock) -> Secrets:
+async def open_secrets(database: Database, keys: SealingKeys | None, *, clock: Clock) -> Secrets:
     """The secrets of all environments, read once; fails if none of the stored ones can be opened."""
-    secrets = Secrets(database, sealing_keys(settings), clock=clock)
+    secrets = Secrets(database, keys, clock=clock)
     await secrets.demand_key()
     await secrets.load()
     return secrets
@@ -170,7 +171,7 @@ async def open_worker(
     await registry.refresh()
     clock = StoreClock(database)
     await clock.ask()
-    secrets = None if tasks is not None else await open_secrets(database, settings, clock=clock)
+    secrets = None if tasks is not None else await open_secrets(database, sealing_keys(settings), clock=clock)
     if secrets is not None:
         warn_of_variables(registry.snapshot, secrets)
     log = PostgresDeliveryLog(database, clock=clock)
