@@ -471,3 +471,29 @@ def test_only_an_operator_makes_a_token_for_direct_mode_and_for_one_environment(
     assert refused.status_code == 403
     wide = as_operator(place.api, "POST", "tokens", {**body, "organization": "o"})
     assert (wide.status_code, "one environment" in wide.json()["detail"]) == (422, True)
+
+
+async def test_a_redis_that_lost_its_data_is_not_used_by_a_client_that_is_open(place: Place) -> None:
+    names = RedisConnection(url=place.api.redis_url)
+    redis = connect(names)
+    async with place.client(retry_attempts=1) as weir:
+        assert (await weir.push(QUEUE, 1)).status == "accepted"
+        (message,) = await weir.pop(QUEUE)
+        epoch = (await redis.execute_command("GET", keys.EPOCH)).decode()
+        name = keys.epoch_key(place.shard, epoch)
+        await redis.execute_command("RENAME", name, name + b" aside")
+        try:
+            for ask in (
+                lambda: weir.push(QUEUE, 2),
+                lambda: weir.pop(QUEUE),
+                lambda: weir.ack(message),
+                lambda: weir.extend(message, lease=10),
+            ):
+                with pytest.raises(ApiError) as refused:
+                    await ask()
+                assert (refused.value.status, refused.value.code) == (503, "broker_unavailable")
+        finally:
+            await redis.execute_command("RENAME", name + b" aside", name)
+            await redis.aclose()
+        assert await weir.ack(message) == "acked"
+        assert await weir.pop(QUEUE) == []
