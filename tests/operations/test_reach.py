@@ -10,13 +10,14 @@ import pytest
 from weir.broker.broker import CallAnswer
 from weir.broker.failures import ScriptFailed
 from weir.control.database import Database
-from weir.errors import BrokerUnavailable, CallStale, KeyReused, WeirError
+from weir.errors import BrokerUnavailable, CallStale, KeyReused, NotFound, WeirError
 from weir.exchange.resume import ResumingPusher
-from weir.exchange.seam import Pushed, PushItem, Queued, Refused, ResumedCall, SettleItem
+from weir.exchange.seam import Pushed, PushItem, Queued, Refused, ResumedCall, Settled, SettleItem
 from weir.exchange.service import OperationService
 from weir.model.ids import NamedCall, new_message_id
-from weir.model.message import LeaseRef, NewMessage, Verb
-from weir.model.names import QueueRef
+from weir.model.message import LeaseRef, NewMessage, Settlement, Verb
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 from weir.operations.model import NewOperation, partition_of
 from weir.spec.ir import QueueSpec
 from weir.testing.memory import MemoryBroker
@@ -154,3 +155,56 @@ async def test_an_operation_whose_call_was_followed_by_another_is_put_in(
     row = await service.store.read(queue.scope, answer.operation_id)
     assert row["status"] == "completed"
     assert await drained(broker, queue) == ["x"]
+
+
+def ack(queue: QueueRef) -> SettleItem:
+    lease = LeaseRef(queue=queue, message_id=new_message_id(), token="0" * 32)
+    return SettleItem(lease=lease, verb=Verb.ACK)
+
+
+def in_shard(shard: int) -> QueueRef:
+    """A queue of a tenant of its own."""
+    while True:
+        scope = EnvironmentRef(organization=f"o {uuid4().hex}", project="p", environment="e")
+        if shard_of(scope, shards=2) == shard:
+            return scope.queue("q")
+
+
+async def test_settlements_of_two_tenants_that_share_a_call_are_queued_apart(
+    service: OperationService,
+) -> None:
+    """Before, both were one operation of the first, who saw it and could cancel it for the other."""
+    first, second = in_shard(0), in_shard(0)
+    service.reach.lose(0)
+    answers = await service.settlements.settle([ack(first), ack(second), ack(first)])
+    queued = [answer.operation_id for answer in answers if isinstance(answer, Queued)]
+    assert queued[0] == queued[2] != queued[1]
+    assert (await service.store.read(first.scope, queued[0]))["messages"] == 2
+    assert (await service.store.read(second.scope, queued[1]))["messages"] == 1
+    for scope, foreign in ((first.scope, queued[1]), (second.scope, queued[0])):
+        with pytest.raises(NotFound):
+            await service.store.read(scope, foreign)
+
+
+class HalfAway(MemoryBroker):
+    """Shard 0 does not answer."""
+
+    async def ack(self, leases: Any, **named: Any) -> Any:
+        if any(shard_of(lease.queue.scope, shards=2) == 0 for lease in leases):
+            raise BrokerUnavailable("no answer")
+        return await super().ack(leases, **named)
+
+
+async def test_settlements_in_a_shard_that_is_away_leave_the_others_alone(database: Database) -> None:
+    away, here = in_shard(0), in_shard(1)
+    broker = HalfAway(shards=2)
+    service = OperationService(database=database, broker=broker)
+    for queue in (away, here):
+        await broker.define(queue, QueueSpec(name="q"))
+    await broker.enqueue(here, [NewMessage(payload=b"x")])
+    (got,) = await broker.dequeue(here, consumer="c")
+    items = [ack(away), SettleItem(lease=got.lease, verb=Verb.ACK), ack(away)]
+    answers = await service.settlements.settle(items)
+    assert [type(answer) for answer in answers] == [Queued, Settled, Queued]
+    assert answers[1] == Settled(outcome=Settlement.DONE)
+    assert service.reach.lost == {0}

@@ -7,19 +7,23 @@ queues it, and no lease lapses because its ack stood in a queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any, TypeVar
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.errors import WeirError
 from weir.exchange.admit import AnswerTally, Overflow
 from weir.exchange.seam import SETTLED, Queued, Refused, SettleAnswer, SettleItem, Settler
+from weir.model.asyncio_tasks import in_turns
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement, Verb
 from weir.operations.execute import settle_through
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown, no_answer
 from weir.operations.model import NewOperation, partition_alone
 from weir.operations.payload import Settle, encode_settle
+
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 class CountedSettler:
@@ -71,20 +75,21 @@ class Settlements(DirectSettler):
         self._timeout_s = timeout_s
 
     async def _settle_with(self, verb: Verb, failures: Sequence[Failure]) -> list[SettleAnswer]:
-        shards = {self._reach.shard(failure.lease.queue) for failure in failures}
-        try:
-            if self._reach.lost.isdisjoint(shards):
-                try:
-                    return [SETTLED[one] for one in await self._settle_now(verb, failures)]
-                except WeirError as error:
-                    if not is_unknown(error):
-                        raise
-                    for shard in shards:
-                        self._reach.lose(shard)
-            queued = await self._queue(verb, failures)
-        except WeirError as error:
-            return [Refused(error=error)] * len(failures)
-        return [queued] * len(failures)
+        """Settle shard by shard, because one of them may be out of reach alone."""
+        shards = [self._reach.shard(failure.lease.queue) for failure in failures]
+        return await _by_group(shards, failures, lambda shard, group: self._settle_in(shard, verb, group))
+
+    async def _settle_in(self, shard: int, verb: Verb, failures: Sequence[Failure]) -> list[SettleAnswer]:
+        if shard not in self._reach.lost:
+            try:
+                return [SETTLED[one] for one in await self._settle_now(verb, failures)]
+            except WeirError as error:
+                if not is_unknown(error):
+                    return [Refused(error=error)] * len(failures)
+                self._reach.lose(shard)
+        # Requests of several tenants share a call. An operation belongs to one of them.
+        environments = [failure.lease.queue.scope for failure in failures]
+        return await _by_group(environments, failures, lambda _, group: self._queue(verb, group))
 
     async def _settle_now(self, verb: Verb, failures: Sequence[Failure]) -> list[Settlement]:
         try:
@@ -93,7 +98,13 @@ class Settlements(DirectSettler):
         except TimeoutError:
             raise no_answer() from None
 
-    async def _queue(self, verb: Verb, failures: Sequence[Failure]) -> Queued:
+    async def _queue(self, verb: Verb, failures: Sequence[Failure]) -> list[SettleAnswer]:
+        try:
+            return [await self._queue_together(verb, failures)] * len(failures)
+        except WeirError as error:
+            return [Refused(error=error)] * len(failures)
+
+    async def _queue_together(self, verb: Verb, failures: Sequence[Failure]) -> Queued:
         operation_id = new_operation_id()
         queue = failures[0].lease.queue
         ticket = await self._overflow.add_alone(
@@ -118,3 +129,21 @@ class Settlements(DirectSettler):
             estimated_wait_ms=ticket.estimated_wait_ms,
             reason=ticket.reason.value,
         )
+
+
+async def _by_group(
+    names: Sequence[_Name],
+    failures: Sequence[Failure],
+    settle: Callable[[_Name, Sequence[Failure]], Coroutine[Any, Any, list[SettleAnswer]]],
+) -> list[SettleAnswer]:
+    """Settle those of each name together, and all names at the same time; answer for each in order."""
+    groups: dict[_Name, list[int]] = {}
+    for at, name in enumerate(names):
+        groups.setdefault(name, []).append(at)
+    if len(groups) == 1:
+        return await settle(names[0], failures)
+    done = await in_turns([settle(name, [failures[at] for at in group]) for name, group in groups.items()])
+    answers: dict[int, SettleAnswer] = {}
+    for group, settled in zip(groups.values(), done, strict=True):
+        answers.update(zip(group, settled, strict=True))
+    return [answers[at] for at in range(len(failures))]
