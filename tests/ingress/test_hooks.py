@@ -40,7 +40,9 @@ app Hooks {
   webhook Rotating { queue: In, verify_hmac { header: "X-Sig", secret: ["HOOK", "OLD"] } }
   webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret: "NOWHERE" } }
   webhook Ordered { queue: Keyed, key: "payload.account" }
+  webhook Listed { queue: Keyed, key: "payload.l.filter(x, x > 1)[0]" }
   webhook Now { map_to: command Ping.Answer { n: payload.n } }
+  webhook Sum { map_to: command Ping.Answer { n: sum(payload.l.map(x, x)) } }
 }
 """
 
@@ -196,6 +198,18 @@ async def test_a_webhook_gives_a_per_key_queue_its_key(house):
     assert delivery.key == "A-7"
     refused = await house.client.post("/hook/Ordered", json={})
     assert refused.status_code == 422
+
+
+async def test_keys_and_inputs_that_are_not_provably_small_are_evaluated_in_the_box(house):
+    house.commands.command("Ping.Answer")(lambda n: n)
+    assert (await house.client.post("/hook/Listed", json={"l": [1, 7]})).status_code == 202
+    (delivery,) = await house.broker.dequeue(house.environment.queue("Keyed"), consumer="c")
+    assert delivery.key == "7"
+    for webhook in ("Listed", "Sum"):
+        refused = await house.client.post(f"/hook/{webhook}", json={"l": list(range(20_000))})
+        assert refused.status_code == 422
+        assert "more than" in refused.json()["detail"]
+    assert (await house.client.post("/hook/Sum", json={"l": [1, 2]})).status_code == 200
 
 
 async def test_the_long_address_reaches_the_environment_that_lost_the_short_one(house, database, redis_url):

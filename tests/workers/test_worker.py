@@ -42,6 +42,36 @@ async def test_a_command_gets_its_inputs_and_the_message_is_done(rig):
     assert {attempt.result["id"] for attempt in rig.journal.attempts} == {7, 8}
 
 
+async def test_inputs_that_are_not_provably_small_are_evaluated_in_the_box(rig):
+    seen = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(large: list[int], about: str) -> None:
+        seen.append((large, about))
+
+    await rig.apply(
+        """
+        app A {
+          queue Q {
+            delivery { max_attempts: 1 }
+            map_to: command Thing.Do {
+              large: l.filter(n, n > 1)
+              about: message.queue + " " + string(message.enqueued_at.getFullYear() > 2000)
+            }
+          }
+        }
+        """
+    )
+    await rig.put("Q", b'{"l": [1, 2, 3]}')
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done"])
+        await rig.put("Q", b'{"l": ' + str(list(range(20_000))).encode() + b"}")
+        await until(lambda: len(rig.endings()) == 2)
+    assert seen == [([2, 3], "Q true")]
+    assert rig.endings()[-1] == "dead"
+    assert "more than" in str(rig.journal.attempts[-1].error)
+
+
 async def test_a_synchronous_command_runs_in_a_thread(rig):
     threads = []
 

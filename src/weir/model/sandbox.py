@@ -9,6 +9,7 @@ used again, and end with this process.
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import mmap
 import os
 import pickle
@@ -25,10 +26,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from weir.errors import OverBudget, Unavailable, WeirError
-from weir.model.sandboxed import HEAD, ITEM, MAX_ANSWER, CallEnding, receive_frame
+from weir.model.sandboxed import HEAD, ITEM, MAX_ANSWER, CallEnding, proxy_of, receive_frame
 
 T = TypeVar("T")
 
@@ -331,6 +333,9 @@ def _environment() -> dict[str, str]:
     path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return {**kept, "PYTHONPATH": path}
 
+
+# Messages without headers have a shared one, which `pickle` does not know.
+copyreg.pickle(MappingProxyType, lambda proxy: (proxy_of, (dict(proxy),)))
 
 SANDBOX = Sandbox()
 """The box of this process."""

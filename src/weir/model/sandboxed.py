@@ -18,6 +18,8 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
+from types import MappingProxyType
+from typing import Any
 
 HEAD = struct.Struct("!Q")
 """What stands before each frame: its length."""
@@ -64,6 +66,11 @@ _PLACE = _Place()
 def begin_item(index: int) -> None:
     """Say which of several items a function is at. Each has the processor time of the budget to itself."""
     _PLACE.begin(index)
+
+
+def proxy_of(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    """A mapping that cannot be changed, as it was before it was sent here."""
+    return MappingProxyType(mapping)
 
 
 def main(connection_fd: int, item_fd: int) -> None:
