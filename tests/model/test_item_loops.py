@@ -6,12 +6,12 @@ import pytest
 
 from weir.errors import BrokerUnavailable, InvalidInput
 from weir.model.backoff import Backoff
-from weir.model.item_loops import ItemSlots, Patience, Setback, attempt
+from weir.model.item_loops import ItemPatience, ItemSlots, Setback, attempt
 
-PATIENCE = Patience(tries=3, longest_s=30.0, backoff=Backoff(first_s=1.0, longest_s=60.0))
+PATIENCE = ItemPatience(tries=3, longest_s=30.0, backoff=Backoff(first_s=1.0, longest_s=60.0))
 
 
-async def tried(error: BaseException, *, tries: int = 1, patience: Patience = PATIENCE) -> Setback:
+async def tried(error: BaseException, *, tries: int = 1, patience: ItemPatience = PATIENCE) -> Setback:
     async def work() -> str:
         raise error
 
@@ -76,7 +76,7 @@ async def test_work_that_hangs_is_ended_and_counted() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 
-    brief = Patience(tries=3, longest_s=0.01, backoff=PATIENCE.backoff)
+    brief = ItemPatience(tries=3, longest_s=0.01, backoff=PATIENCE.backoff)
     setback = await attempt(work, tries=1, patience=brief, item="an item")
     assert isinstance(setback, Setback)
     assert setback.error == "it took longer than 10 ms"

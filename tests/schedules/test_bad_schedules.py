@@ -11,7 +11,7 @@ from schedules.world import HOUR_MS, World, end_here
 from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.backoff import Backoff
 from weir.model.ids import new_id
-from weir.model.item_loops import Patience
+from weir.model.item_loops import ItemPatience
 from weir.model.names import EnvironmentRef
 from weir.schedules import scheduler
 from weir.schedules.schedule import Schedule
@@ -75,7 +75,7 @@ async def test_a_schedule_that_hangs_delays_other_environments_by_a_bounded_time
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        scheduler, "PATIENCE", Patience(tries=5, longest_s=0.2, backoff=Backoff(first_s=1, longest_s=1))
+        scheduler, "PATIENCE", ItemPatience(tries=5, longest_s=0.2, backoff=Backoff(first_s=1, longest_s=1))
     )
 
     async def hang() -> None:

@@ -30,14 +30,14 @@ from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS, SECOND_MS
 from weir.model.ids import check_id
-from weir.model.item_loops import ItemSlots, Patience, Setback, attempt
+from weir.model.item_loops import ItemPatience, ItemSlots, Setback, attempt
 from weir.model.names import EnvironmentRef
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 
 SQL = load_queries("weir.alerts", "notification_queue.sql")
 log = structlog.get_logger("weir.alerts")
 
-PATIENCE = Patience(tries=12, longest_s=75.0, backoff=Backoff(first_s=5.0, longest_s=1_800.0))
+PATIENCE = ItemPatience(tries=12, longest_s=75.0, backoff=Backoff(first_s=5.0, longest_s=1_800.0))
 """A channel's own time limit is 60 s at most, so only what nobody foresaw takes longer."""
 CLAIMED_MS = 90 * SECOND_MS
 """If a process ends while it sends, another one tries again after this time."""

@@ -33,7 +33,7 @@ from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import MINUTE_MS
 from weir.model.ids import new_id
-from weir.model.item_loops import ItemSlots, Patience, Setback, attempt
+from weir.model.item_loops import ItemPatience, ItemSlots, Setback, attempt
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ WATCH_MS = 500
 """How often to look at canaries; each look asks the broker about all of them."""
 RETRY_MS = 1_000
 """When to try again if a store that the action needs is out of reach."""
-PATIENCE = Patience(tries=5, longest_s=60, backoff=Backoff(first_s=1, longest_s=300, factor=4))
+PATIENCE = ItemPatience(tries=5, longest_s=60, backoff=Backoff(first_s=1, longest_s=300, factor=4))
 """Batches in a row that may fail, or end their process, before their action is given up."""
 CLAIM_MS = 2 * MINUTE_MS
 """When another runner may take over, longer than a batch and the claim on its letters together."""

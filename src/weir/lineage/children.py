@@ -93,7 +93,7 @@ class PostgresChildren:
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
-        self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH)
+        self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH, away=(ControlUnavailable,))
 
     def record(self, child: ChildMessage) -> None:
         self._buffer.add(child)
@@ -105,7 +105,7 @@ class PostgresChildren:
     async def run(self) -> None:
         """Flush and delete old rows until cancelled, and flush once more at the end."""
         async with cleaning(self.clean):
-            await self._buffer.run(every_s=FLUSH_S, errors=(ControlUnavailable,))
+            await self._buffer.run(every_s=FLUSH_S)
 
     async def clean(self) -> None:
         """Delete old rows."""

@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ItemPatience:
     """How often items of one kind are tried, how long a try may take, and the pauses between tries."""
 
     tries: int
@@ -57,7 +57,7 @@ class Setback:
 
 
 async def attempt(
-    work: Callable[[], Awaitable[_T]], *, tries: int, patience: Patience, item: str
+    work: Callable[[], Awaitable[_T]], *, tries: int, patience: ItemPatience, item: str
 ) -> _T | Setback:
     """Work on an item; whatever goes wrong becomes its setback.
 
@@ -109,7 +109,7 @@ def storable_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
-def _setback(error: BaseException, text: str, *, tries: int, patience: Patience) -> Setback:
+def _setback(error: BaseException, text: str, *, tries: int, patience: ItemPatience) -> Setback:
     hopeless = isinstance(error, WeirError) and not error.retryable
     counted = not isinstance(error, Unavailable)
     return Setback(

@@ -71,7 +71,7 @@ class PostgresDeliveryLog:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._buffer = WriteBuffer(self._write, capacity=capacity)
+        self._buffer = WriteBuffer(self._write, capacity=capacity, away=(ControlUnavailable,))
         self._disabled: set[tuple[EnvironmentRef, str]] = set()
 
     def record(self, record: DeliveryRecord) -> None:
@@ -117,9 +117,7 @@ class PostgresDeliveryLog:
     async def run(self) -> None:
         """Flush, read the disabled endpoints and delete old records until cancelled."""
         async with cleaning(lambda: self.forget_before(self._clock.now_ms() - KEPT_MS)):
-            await self._buffer.run(
-                every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self.refresh
-            )
+            await self._buffer.run(every_s=self._flush_every_s, beside=self.refresh)
 
     async def _write(self, batch: list[DeliveryRecord]) -> None:
         columns = zip(*(_values(record) for record in batch), strict=True)

@@ -31,7 +31,7 @@ from weir.model.clock import Clock
 from weir.model.durations import SECOND_MS
 from weir.model.holders import HOLDER
 from weir.model.ids import new_id
-from weir.model.item_loops import Patience, is_own_end, text_of
+from weir.model.item_loops import ItemPatience, is_own_end, text_of
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.schedules.decide import SkippedTicks, decide_ticks
@@ -49,7 +49,7 @@ BATCH = 50
 """The most schedules in one round."""
 WINDOW = 10_000
 """How many due schedules are looked at to let environments take turns."""
-PATIENCE = Patience(tries=5, longest_s=15.0, backoff=Backoff(first_s=1.0, longest_s=30.0))
+PATIENCE = ItemPatience(tries=5, longest_s=15.0, backoff=Backoff(first_s=1.0, longest_s=30.0))
 """How often a schedule is tried whose round fails as nobody foresaw, or ends its process."""
 LOOK_EVERY_S = 1.0
 """The longest sleep of a process: another process may have made a schedule."""
@@ -118,17 +118,15 @@ class Scheduler:
         """
         self._away = {}
         await self._count_lost()
-        served = await self._round(limit=BATCH)
+        served = await self._round("begin_round", limit=BATCH)
         for _ in range(BATCH):
-            if not await self._round(limit=1, tried=True):
+            if not await self._round("begin_round_alone", limit=1):
                 break
         return served
 
-    async def _round(self, *, limit: int, tried: bool = False) -> int:
+    async def _round(self, begin: str, *, limit: int) -> int:
         number, now_ms = new_id(), self._clock.now_ms()
-        rows = await self._database.fetch(
-            SQL["begin_round"], round=number, now_ms=now_ms, limit=limit, window=WINDOW, tried=tried
-        )
+        rows = await self._database.fetch(SQL[begin], round=number, now_ms=now_ms, limit=limit, window=WINDOW)
         if not rows:
             return 0
         by_environment: dict[EnvironmentRef, list[str]] = defaultdict(list)

@@ -1,3 +1,21 @@
+-- part: ROUND
+in_turns AS (
+    SELECT id, due_ms,
+        row_number() OVER (PARTITION BY organization, project, environment ORDER BY due_ms, id) AS turn
+    FROM due
+), first AS (
+    SELECT id, turn, due_ms FROM in_turns ORDER BY turn, due_ms, id LIMIT 4 * %(limit)s
+), chosen AS (
+    SELECT s.id, s.organization, s.project, s.environment, f.turn, f.due_ms
+    FROM weir.schedules AS s JOIN first AS f ON f.id = s.id
+    ORDER BY f.turn, f.due_ms, f.id LIMIT %(limit)s
+    FOR UPDATE OF s SKIP LOCKED
+), begun AS (
+    INSERT INTO weir.schedule_rounds (id, schedules, begun_at_ms)
+    SELECT %(round)s, array_agg(id), %(now_ms)s FROM chosen HAVING count(*) > 0
+)
+SELECT id, organization, project, environment FROM chosen ORDER BY turn, due_ms, id
+
 -- name: put_schedule
 -- Create a schedule, or replace the schedule with that id: what it says, and how far it is.
 INSERT INTO weir.schedules (
@@ -48,29 +66,21 @@ WHERE id = %(id)s
 RETURNING asked_ms;
 
 -- name: begin_round
--- Choose schedules with something to do, environments in turns, and write down that a round works on them. A schedule
--- that was tried before, and may be what ended a process, has a round of its own. Rows that another round has locked
--- are passed over.
+-- Choose schedules with something to do, environments in turns, and write down that a round works on them. Rows that
+-- another round has locked are passed over.
 WITH due AS (
     SELECT id, organization, project, environment, due_ms FROM weir.schedules
-    WHERE due_ms <= %(now_ms)s AND (tries > 0) = %(tried)s
+    WHERE due_ms <= %(now_ms)s AND tries = 0
     ORDER BY due_ms, id LIMIT %(window)s
-), in_turns AS (
-    SELECT id, due_ms,
-        row_number() OVER (PARTITION BY organization, project, environment ORDER BY due_ms, id) AS turn
-    FROM due
-), first AS (
-    SELECT id, turn, due_ms FROM in_turns ORDER BY turn, due_ms, id LIMIT 4 * %(limit)s
-), chosen AS (
-    SELECT s.id, s.organization, s.project, s.environment, f.turn, f.due_ms
-    FROM weir.schedules AS s JOIN first AS f ON f.id = s.id
-    ORDER BY f.turn, f.due_ms, f.id LIMIT %(limit)s
-    FOR UPDATE OF s SKIP LOCKED
-), begun AS (
-    INSERT INTO weir.schedule_rounds (id, schedules, begun_at_ms)
-    SELECT %(round)s, array_agg(id), %(now_ms)s FROM chosen HAVING count(*) > 0
-)
-SELECT id, organization, project, environment FROM chosen ORDER BY turn, due_ms, id;
+), $ROUND;
+
+-- name: begin_round_alone
+-- The same for schedules that were tried before: one of them may be what ended a process, so it is alone.
+WITH due AS (
+    SELECT id, organization, project, environment, due_ms FROM weir.schedules
+    WHERE due_ms <= %(now_ms)s AND tries > 0
+    ORDER BY due_ms, id LIMIT %(window)s
+), $ROUND;
 
 -- name: lock_due
 -- Lock these schedules, except for schedules that another process works on or has worked on.

@@ -59,7 +59,7 @@ class StreamEmitter:
         self._shards = shards
         self._max_length = max_length
         self._interval_s = interval_s
-        self._buffer = WriteBuffer(self._append, capacity=capacity, batch=FLUSH_BATCH)
+        self._buffer = WriteBuffer(self._append, capacity=capacity, batch=FLUSH_BATCH, away=DRIVER_ERRORS)
 
     def emit(self, kind: EventKind, event: MetricEvent) -> None:
         """Put one event into the buffer."""
@@ -82,7 +82,7 @@ class StreamEmitter:
 
     async def run(self) -> None:
         """Flush for ever, and once more at the end."""
-        await self._buffer.run(every_s=self._interval_s, errors=DRIVER_ERRORS)
+        await self._buffer.run(every_s=self._interval_s)
 
     async def _append(self, batch: list[tuple[int, str, bytes]]) -> None:
         try:

@@ -120,7 +120,7 @@ class PostgresJournal:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH)
+        self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH, away=(ControlUnavailable,))
 
     def record(self, attempt: AttemptRecord) -> None:
         # Rows wait, not messages: while PostgreSQL is away so many payloads would fill the memory.
@@ -139,7 +139,7 @@ class PostgresJournal:
     async def run(self) -> None:
         """Flush and delete old rows until cancelled, and flush once more at the end."""
         async with cleaning(self.clean):
-            await self._buffer.run(every_s=self._flush_every_s, errors=(ControlUnavailable,))
+            await self._buffer.run(every_s=self._flush_every_s)
 
     async def _write(self, batch: list[_Packed]) -> None:
         attempts = array_literals(_ATTEMPT, (one.attempt for one in batch))
