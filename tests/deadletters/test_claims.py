@@ -372,3 +372,32 @@ async def test_no_transaction_is_open_while_a_redrive_sends(
     failing_in(monkeypatch, world, look)
     await world.work(await world.start(bulk(patch='{"a": 1}', expression="payload.n >= 0")))
     assert seen == [0]
+
+
+async def test_a_long_batch_keeps_its_claim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await dead(world, 1)
+    action = await world.start(bulk())
+    other = BulkActionRunner(world.broker, world.database, clock=world.clock)
+    renewals = 0
+
+    async def is_slow() -> None:
+        nonlocal renewals
+        before = await claimed_until()
+        world.clock.advance(CLAIM_MS - 1)
+        await until(lambda: is_later(before))
+        world.clock.advance(CLAIM_MS - 1)
+        assert await other.step(action.id) is None
+        renewals += 1
+
+    async def claimed_until() -> int:
+        asked = "SELECT claimed_until_ms AS at_ms FROM weir.dead_letter_tasks WHERE environment = %s"
+        return int((await world.rows(asked))[0]["at_ms"])
+
+    async def is_later(before: int) -> bool:
+        return await claimed_until() > before
+
+    monkeypatch.setattr(bulk_action_runner, "RENEW_S", 0.01)
+    failing_in(monkeypatch, world, is_slow)
+    stepped = await world.runner.step(action.id)
+    assert stepped is not None
+    assert (stepped.done, renewals) == (1, 1)

@@ -44,13 +44,16 @@ class Commands:
 
         return asyncio.run(run())
 
-    def kill(self, name: str, count: int, *, before: int = 0) -> list[str]:
+    def kill(self, name: str, count: int, *, before: int = 0, pad: str = "") -> list[str]:
         """Let messages die, and wait until the API carried them to PostgreSQL beside the ones from before."""
 
         async def work(broker: Broker) -> list[str]:
             queue = self.environment.queue(name)
             await broker.define(queue, QueueSpec(name=name, delivery=DeliveryPolicy(max_attempts=1)))
-            messages = [NewMessage(payload=json.dumps({"n": n}).encode()) for n in range(count)]
+            messages = [
+                NewMessage(payload=json.dumps({"n": n, "pad": pad} if pad else {"n": n}).encode())
+                for n in range(count)
+            ]
             await broker.enqueue(queue, messages)
             deliveries = await broker.dequeue(queue, consumer="t", limit=count)
             await broker.nack([Failure(lease=one.lease, error="order 17 not found") for one in deliveries])
@@ -205,3 +208,10 @@ def test_the_audit_prints_its_drift(weir: Commands) -> None:
     found = weir("audit", "--json", scoped=False)
     assert json.loads(found.stdout)["drift"] == 0
     assert found.exit_code == 0
+
+
+def test_a_list_goes_on_where_a_page_of_large_letters_ends(weir: Commands) -> None:
+    ids = weir.kill("orders", 5, pad="x" * 400_000)
+    letters = json.loads(weir("list", "orders", "--json").stdout)
+    assert {letter["id"] for letter in letters} == set(ids)
+    assert len(json.loads(weir("list", "orders", "--limit", "4", "--json").stdout)) == 4

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weir.cli.api import ApiScope, about_environment, about_token, ask_api
+from weir.cli.api import ApiScope, ApiSession, about_environment, about_token, ask_api
 from weir.cli.dlq_bulk_actions import purge, redrive, task_app
 from weir.cli.options import DataDirOption, JsonOption, LimitOption, settings_with
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
@@ -52,8 +52,8 @@ def list_dead_letters(
     as_json: JsonOption = False,
 ) -> None:
     """List the dead letters of a queue, the last enqueued first."""
-    query = {"queue": queue, "fingerprint": fingerprint, "limit": limit}
-    found = ask_api(scope, lambda api: api.get("dlq", "letters", **query))["items"]
+    query = {"queue": queue, "fingerprint": fingerprint}
+    found = ask_api(scope, lambda api: _pages(api, query, limit=limit))
     columns: Columns = {
         id_column(): "id",
         "died": lambda row: shown_time(row["died_at_ms"]),
@@ -63,6 +63,18 @@ def list_dead_letters(
         long_column("error"): lambda row: row["error"][:80],
     }
     print_items(found, columns, as_json=as_json)
+
+
+async def _pages(api: ApiSession, query: dict[str, Any], *, limit: int) -> list[Row]:
+    """Read pages until there are enough dead letters. A page of large ones ends early."""
+    found: list[Row] = []
+    before: str | None = None
+    while True:
+        page = await api.get("dlq", "letters", **query, before=before, limit=limit - len(found))
+        found += page["items"]
+        before = page["next_before"]
+        if before is None or len(found) >= limit:
+            return found
 
 
 @app.command()

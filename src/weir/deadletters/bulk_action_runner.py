@@ -8,8 +8,10 @@ it is put off for ever longer, then given up, and its owner sees why; the others
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 
 import structlog
@@ -28,10 +30,11 @@ from weir.deadletters.log_selection import LogSource
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.deadletters.replay import Hand
-from weir.errors import WarehouseUnavailable
+from weir.errors import Unavailable, WarehouseUnavailable
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
-from weir.model.durations import MINUTE_MS
+from weir.model.durations import SECOND_MS
 from weir.model.ids import new_id
 from weir.model.item_loops import ItemPatience, ItemSlots, Setback, attempt
 
@@ -44,8 +47,9 @@ RETRY_MS = 1_000
 """When to try again if a store that the action needs is out of reach."""
 PATIENCE = ItemPatience(tries=5, longest_s=60, backoff=Backoff(first_s=1, longest_s=300, factor=4))
 """Batches in a row that may fail, or end their process, before their action is given up."""
-CLAIM_MS = 2 * MINUTE_MS
-"""When another runner may take over, longer than a batch and the claim on its letters together."""
+CLAIM_MS = 15 * SECOND_MS
+"""When another runner may take over, if the one that works does not renew its claim."""
+RENEW_S = CLAIM_MS / SECOND_MS / 3
 SLOTS = 4
 """Actions that one process works on at a time."""
 SLOTS_EACH = 2
@@ -122,7 +126,11 @@ class BulkActionRunner:
         hand = Hand(database=self._database, claim=action.claim or "")
 
         async def step() -> BulkAction | None:
-            return await self._save(action, await self._advance(action, hand))
+            keeping = asyncio.create_task(self._keep(action))
+            try:
+                return await self._save(action, await self._advance(action, hand))
+            finally:
+                await cancel_and_wait([keeping])
 
         done = await attempt(step, tries=action.tries, patience=PATIENCE, item=f"bulk action {action.id}")
         if isinstance(done, BulkAction):
@@ -135,6 +143,18 @@ class BulkActionRunner:
         else:
             await self._put_off(action, done)
         return action
+
+    async def _keep(self, action: BulkAction) -> None:
+        """Renew the claim while a batch is at work."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            with suppress(Unavailable):
+                await self._database.execute(
+                    BULK_ACTIONS["renew_claim"],
+                    id=action.id,
+                    claim=action.claim,
+                    until_ms=self._clock.now_ms() + CLAIM_MS,
+                )
 
     async def _advance(self, action: BulkAction, hand: Hand) -> Advance:
         now_ms = self._clock.now_ms()

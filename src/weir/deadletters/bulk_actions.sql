@@ -88,6 +88,11 @@ WHERE id = (
 )
 RETURNING t.*, $DIED_AGAIN AS died_again;
 
+-- name: renew_claim
+-- Keep an action for the runner that still works on it.
+UPDATE weir.dead_letter_tasks SET claimed_until_ms = greatest(claimed_until_ms, %(until_ms)s)
+WHERE id = %(id)s::uuid AND claim = %(claim)s::uuid;
+
 -- name: hold_action
 -- Lock an action whose claim still holds, in the transaction that saves the batch, and tell what its owner made of it.
 SELECT state, finished_at_ms FROM weir.dead_letter_tasks

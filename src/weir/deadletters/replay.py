@@ -35,7 +35,7 @@ from weir.model.names import QueueRef
 
 Key = TypeVar("Key")
 
-CLAIM_MS = 30 * SECOND_MS
+CLAIM_MS = 10 * SECOND_MS
 """How long letters are in one hand; it has to send one batch and write that down."""
 GONE_OUT = frozenset((Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED))
 """With these outcomes the message is in the queue. A reused key means that an earlier try went out with
