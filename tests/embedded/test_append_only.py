@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,17 +16,20 @@ from redis import Redis
 from support.debian import fetched_server
 from support.servers import last_append_only, redis_server, start_server
 from support.waiting import wait_until
-from weir.embedded.aof_entries import sound_bytes
+from weir.embedded.aof_entries import Hole, Loss, loss_after, survey
 from weir.embedded.append_only import (
     SINGLE,
     SPLIT,
     check_append_only,
     explain_log,
+    mend_holes,
     read_snapshot,
     repair_append_only,
 )
+from weir.embedded.ports import free_port
 from weir.embedded.redis import RedisServer
 from weir.embedded.redis_binary import SETTING, RedisBinary, redis_binary
+from weir.embedded.supervised import Supervised
 from weir.errors import Misconfigured
 
 WEIR = (sys.executable, "-m", "weir.cli")
@@ -44,6 +48,21 @@ def running(folder: Path, program: Path | None = None) -> Iterator[Redis]:
             yield client
     finally:
         server.stop()
+
+
+@contextmanager
+def start_reported(folder: Path) -> Iterator[tuple[Redis, list[str]]]:
+    """The same under the supervisor of `weir up`, with what it says."""
+    said: list[str] = []
+    log = folder.parent / "supervised.log"
+    server = RedisServer(folder, port=free_port(), password="p")
+    supervised = Supervised(server, log=log, report=said.append)
+    asyncio.run(supervised.start())
+    try:
+        with Redis.from_url(server.url, decode_responses=True) as client:
+            yield client, said
+    finally:
+        asyncio.run(supervised.stop())
 
 
 @pytest.fixture
@@ -149,8 +168,14 @@ def test_a_damaged_file_of_an_old_server_is_refused_then_cut_and_opened(tmp_path
     (folder / SINGLE).write_bytes(DAMAGED)
     refused = weir("up", "--only", "servers", "--data-dir", str(tmp_path / "data"))
     assert (refused.returncode, "--repair-redis" in refused.stderr) == (2, True)
-    repaired = weir("doctor", "--repair-redis", "--data-dir", str(tmp_path / "data"))
+    asked = weir("doctor", "--repair-redis", "--data-dir", str(tmp_path / "data"))
+    assert asked.returncode == 2
+    assert "cannot be mended exactly" in asked.stderr
+    assert "at least 10 commands" in asked.stderr
+    repaired = weir("doctor", "--repair-redis", "--cut", "--data-dir", str(tmp_path / "data"))
     assert "cut `" in repaired.stderr
+    (kept,) = folder.glob("*.damaged-*")
+    assert kept.read_bytes() == DAMAGED
     with running(folder) as client:
         assert client.get("a") == "b"
 
@@ -173,7 +198,9 @@ def test_a_server_of_this_run_keeps_what_stands_before_the_damage(tmp_path: Path
     aof.write_bytes(content)
     with pytest.raises(Misconfigured, match="damaged in the middle"):
         server.start()
-    repair_append_only(folder, server.server.binary)
+    with pytest.raises(Misconfigured, match="cannot be mended exactly"):
+        repair_append_only(folder, server.server.binary)
+    repair_append_only(folder, server.server.binary, cut=True)
     server.start()
     with Redis.from_url(server.url) as client:
         assert (client.llen("kept"), client.llen("lost")) == (10, 0)
@@ -195,7 +222,9 @@ def test_the_tail_of_an_old_file_with_a_snapshot_is_cut_too(tmp_path: Path, olde
         file.write(DAMAGED)
     with pytest.raises(Misconfigured, match="damaged in the middle"), running(folder):
         pass
-    repair_append_only(folder, redis_binary())
+    with pytest.raises(Misconfigured, match="holds a snapshot and commands"):
+        repair_append_only(folder, redis_binary())
+    repair_append_only(folder, redis_binary(), cut=True)
     with running(folder) as client:
         assert (client.llen("kept"), client.get("a")) == (10, "b")
 
@@ -214,10 +243,78 @@ def test_the_tail_of_an_old_file_with_a_snapshot_is_cut_too(tmp_path: Path, olde
         (ENTRY + b"*99999999999\r\n", ENTRY),
         (ENTRY + b"*0\r\n", ENTRY),
         (ENTRY + b"*-1\r\n$-1\r\n", ENTRY),
-        (ENTRY + bytes(40), ENTRY),
         (ENTRY + b"*1\r\n$2\r\nabc\r\n", ENTRY),
     ],
 )
 def test_the_first_bad_entry_is_found(tmp_path: Path, content: bytes, sound: bytes | None) -> None:
     (tmp_path / SINGLE).write_bytes(content)
-    assert sound_bytes(tmp_path / SINGLE) == len(content[:-2] if sound is None else sound)
+    found = survey(tmp_path / SINGLE)
+    assert (found.sound, found.holes) == (len(content[:-2] if sound is None else sound), ())
+
+
+TRANSACTION = b"*1\r\n$5\r\nMULTI\r\n" + ENTRY * 2 + b"*1\r\n$4\r\nEXEC\r\n"
+NULS_INSIDE = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$9\r\n" + bytes(9) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (ENTRY, 110, ENTRY),
+        (ENTRY, 1, ENTRY, 70_000, TRANSACTION),
+        (ENTRY, 3 << 20, NULS_INSIDE),
+        (NULS_INSIDE, 5, b"#TS:1700000000\r\n" + ENTRY),
+        (ENTRY, 40),
+        (30, ENTRY),
+        (ENTRY, 7, ENTRY + ENTRY[:-1]),
+        (ENTRY, 7, ENTRY + b"*1\r\n$5\r\nMULTI\r\n" + ENTRY),
+    ],
+)
+def test_exactly_the_holes_are_taken_out_and_the_file_as_it_was_is_kept(
+    tmp_path: Path, parts: tuple[bytes | int, ...]
+) -> None:
+    whole = b"".join(part for part in parts if isinstance(part, bytes))
+    holed = b"".join(bytes(part) if isinstance(part, int) else part for part in parts)
+    (tmp_path / SINGLE).write_bytes(holed)
+    holes = [hole.size for hole in survey(tmp_path / SINGLE).holes]
+    assert holes == [part for part in parts if isinstance(part, int)]
+    told = mend_holes(tmp_path)
+    assert told is not None
+    assert "nothing else was changed" in told
+    assert (tmp_path / SINGLE).read_bytes() == whole
+    (kept,) = tmp_path.glob("*.damaged-*")
+    assert kept.read_bytes() == holed
+    assert mend_holes(tmp_path) is None
+
+
+def test_damage_that_is_more_than_holes_is_left_alone(tmp_path: Path) -> None:
+    holed = ENTRY + bytes(10) + DAMAGED
+    (tmp_path / SINGLE).write_bytes(holed)
+    assert survey(tmp_path / SINGLE).holes == (Hole(start=len(ENTRY), size=10),)
+    assert mend_holes(tmp_path) is None
+    assert (tmp_path / SINGLE).read_bytes() == holed
+
+
+def test_what_a_cut_would_lose_is_counted_in_messages(tmp_path: Path) -> None:
+    def command(*words: bytes) -> bytes:
+        return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+    put_in = command(b"HSET", b"weir:{000}:q:x:bodies", b"1", b"one", b"2", b"a *2 in it")
+    ended = command(b"HDEL", b"weir:{000}:q:x:bodies", b"1")
+    (tmp_path / SINGLE).write_bytes(ENTRY + b"junk" + put_in + b"*9 junk" + ended)
+    sound = survey(tmp_path / SINGLE).sound
+    assert loss_after(tmp_path / SINGLE, sound) == Loss(commands=2, messages=2, ended=1)
+
+
+def test_a_start_takes_a_hole_out_by_itself_and_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    folder = tmp_path / "data" / "redis"
+    with running(folder) as client:
+        client.rpush("kept", *range(10))
+        end = last_append_only(folder).stat().st_size
+        client.rpush("kept", *range(90))
+    aof = last_append_only(folder)
+    content = aof.read_bytes()
+    aof.write_bytes(content[:end] + bytes(110) + content[end:])
+    with start_reported(folder) as (client, said):
+        assert client.llen("kept") == 100
+    assert any("took 110 NUL bytes out of" in text for text in said)

@@ -13,7 +13,7 @@ from weir.cli.running import run_until_done
 from weir.embedded.append_only import repair_append_only
 from weir.embedded.datadir import DataDir
 from weir.embedded.redis_binary import redis_binary
-from weir.errors import Misconfigured
+from weir.errors import InvalidInput, Misconfigured
 from weir.settings import Settings
 from weir.stores.checkup import checkup
 
@@ -26,13 +26,20 @@ def doctor(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     repair_redis: Annotated[
-        bool, typer.Option("--repair-redis", help="Cut a damaged append-only file at its first bad entry.")
+        bool,
+        typer.Option("--repair-redis", help="Mend a damaged append-only file, if that loses nothing."),
+    ] = False,
+    cut: Annotated[
+        bool,
+        typer.Option("--cut", help="With `--repair-redis`: cut it at its first bad entry; the rest is lost."),
     ] = False,
 ) -> None:
     """Look at every server, Java, Spark and the disk; exit status 1 if something is wrong."""
     settings = settings_with(data_dir)
+    if cut and not repair_redis:
+        raise InvalidInput("`--cut` goes with `--repair-redis`")
     if repair_redis:
-        _repair(settings)
+        _repair(settings, cut=cut)
     logging.disable()  # The report names each problem once; drivers would log it again and again.
     report = run_until_done(checkup(settings), doing="looking at the servers")
     if report is None:
@@ -41,12 +48,12 @@ def doctor(
     raise typer.Exit(0 if report["ok"] else 1)
 
 
-def _repair(settings: Settings) -> None:
+def _repair(settings: Settings, *, cut: bool) -> None:
     directory = DataDir(settings.embedded.data_dir)
     if directory.in_use():
         raise Misconfigured(f"`{directory.path}` is in use; stop what runs there before the repair")
     server = redis_binary(settings.embedded.redis_server)
-    typer.echo(repair_append_only(directory.path / "redis", server), err=True)
+    typer.echo(repair_append_only(directory.path / "redis", server, cut=cut), err=True)
 
 
 def readable(report: dict[str, Any]) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from weir.embedded.aof_entries import sound_bytes
+from weir.embedded.aof_entries import loss_after, survey, write_without_holes
 from weir.embedded.redis_binary import SETTING, RedisBinary
 from weir.errors import Misconfigured
+from weir.model.wording import amount
 
 SINGLE, SPLIT = "appendonly.aof", "appendonlydir"
 # Redis 7 split the append-only file into a folder.
@@ -76,10 +79,56 @@ def explain_log(folder: Path, server: RedisBinary, lines: list[str]) -> str | No
     if "Bad file format reading the append only file" in text:
         return (
             f"Redis refuses its append-only file in `{folder}`: it is damaged in the middle. "
-            "Restore a copy, or cut it at the first bad entry with `weir doctor --repair-redis` "
-            "(everything that was written after it is lost)"
+            "Restore a copy; `weir doctor --repair-redis` says what else can be done, and what would be lost"
         )
     return None
+
+
+def mend_holes(folder: Path) -> str | None:
+    """Take exactly the holes out of the append-only files; says what was done, or None if there are none.
+
+    Nothing is cut: each file that is mended is whole but for its holes. As it was it is kept in the folder.
+    """
+    done = [_mend(file, folder) for file in _files(folder) if _snapshot_of(file) is None]
+    told = [text for text in done if text is not None]
+    return "; ".join(told) or None
+
+
+def _mend(file: Path, folder: Path) -> str | None:
+    found = survey(file)
+    if not found.mendable:
+        return None
+    kept = _place_to_keep(file, folder)
+    mended = file.with_suffix(".mended")
+    try:
+        write_without_holes(file, found.holes, mended)
+    except OSError as error:
+        mended.unlink(missing_ok=True)
+        raise Misconfigured(
+            f"`{file}` has a hole that a full disk left, and there is no room to write it without the hole "
+            f"({error.strerror}); make room for {found.size:,} bytes and start again"
+        ) from None
+    os.link(file, kept)
+    mended.replace(file)
+    _bring_to_disk(file.parent)
+    size = sum(hole.size for hole in found.holes)
+    places = ", ".join(f"{hole.start:,}" for hole in found.holes)
+    return (
+        f"took {amount(size, 'NUL byte')} out of `{file}` at {places}, which a full disk had left there; "
+        f"nothing else was changed, and the file as it was is kept in `{kept}`"
+    )
+
+
+def _place_to_keep(file: Path, folder: Path) -> Path:
+    return folder / f"{file.name}.damaged-{time.time_ns() // 1_000_000}"
+
+
+def _bring_to_disk(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_snapshot(folder: Path) -> AppendOnlySnapshot | None:
@@ -100,30 +149,52 @@ def _snapshot_of(file: Path) -> AppendOnlySnapshot | None:
     return AppendOnlySnapshot(family=told[1].decode(), number=int(told[2]), writer=named)
 
 
-def repair_append_only(folder: Path, server: RedisBinary) -> str:
-    """Cut the last append-only file at its first bad entry; returns a sentence that says what was done.
+def repair_append_only(folder: Path, server: RedisBinary, *, cut: bool = False) -> str:
+    """Mend what can be mended exactly; with `cut`, also cut the last append-only file at its first bad entry.
 
-    Damage in an earlier file cannot be cut, because the later files build on it.
+    Returns a sentence that says what was done. Damage in an earlier file cannot be cut, because the later
+    files build on it.
     """
     check_append_only(folder, server)
     files = _files(folder)
     if not files:
         raise Misconfigured(f"there is no append-only file in `{folder}`; nothing was repaired")
+    mended = mend_holes(folder)
+    if mended is not None:
+        return mended
     last = files[-1]
     snapshot = _snapshot_of(last)
     if snapshot is None:
-        return _cut(last)
+        return _cut(last, folder, allowed=cut)
+    if not cut:
+        raise Misconfigured(
+            f"`{last}` holds a snapshot and commands, so it cannot be mended exactly; restore a copy, or let "
+            "Redis cut it at the first bad entry with `--repair-redis --cut`"
+        )
     if snapshot.family == "VALKEY":
         raise Misconfigured(f"`{last}` is a snapshot and cannot be cut; restore a copy of its folder")
     return _repair_by_server(last, server)
 
 
-def _cut(file: Path) -> str:
-    size, sound = file.stat().st_size, sound_bytes(file)
-    if sound == size:
+def _cut(file: Path, folder: Path, *, allowed: bool) -> str:
+    found = survey(file)
+    if found.sound == found.size:
         return f"`{file}` is whole; if Redis still refuses it, restore a copy"
-    os.truncate(file, sound)
-    return f"cut `{file}` at byte {sound:,}; the {size - sound:,} bytes after it are lost"
+    loss = loss_after(file, found.sound)
+    what = (
+        f"{found.size - found.sound:,} bytes with at least {amount(loss.commands, 'command')}: "
+        f"{amount(loss.messages, 'message')} put in, and {amount(loss.ended, 'message')} that ended and "
+        "would be there again"
+    )
+    if not allowed:
+        raise Misconfigured(
+            f"`{file}` is damaged at byte {found.sound:,} and cannot be mended exactly. Restore a copy, or "
+            f"cut it there with `weir doctor --repair-redis --cut`, which loses {what}"
+        )
+    kept = _place_to_keep(file, folder)
+    shutil.copyfile(file, kept)
+    os.truncate(file, found.sound)
+    return f"cut `{file}` at byte {found.sound:,}; lost are {what}; the file as it was is kept in `{kept}`"
 
 
 def _repair_by_server(file: Path, server: RedisBinary) -> str:

@@ -65,3 +65,6 @@ class ClickHouseServer:
 
     def explain(self, lines: list[str]) -> str | None:
         return None
+
+    def mend(self) -> str | None:
+        return None

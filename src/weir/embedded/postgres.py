@@ -95,6 +95,9 @@ class PostgresServer:
             )
         return None
 
+    def mend(self) -> str | None:
+        return None
+
     async def _initialise(self) -> None:
         """Make the cluster in a scratch folder and rename it, so that a kill never leaves half of one."""
         scratch, secret = self.folder / "new", self.folder / "password"

@@ -6,9 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from weir.embedded.append_only import check_append_only, explain_log
+from weir.embedded.append_only import check_append_only, explain_log, mend_holes
 from weir.embedded.child import ChildCommand
-from weir.embedded.flusher import Flusher
+from weir.embedded.flusher import PID_FILE, Flusher
 from weir.embedded.ports import HOST
 from weir.embedded.redis_binary import RedisBinary, redis_binary
 from weir.embedded.server import make_private
@@ -30,7 +30,7 @@ class RedisServer:
         self._password = password
         self._durable = durable
         self._program = program
-        self._flusher = Flusher(folder)
+        self._flusher = Flusher(folder, flushes=not durable)
 
     @property
     def url(self) -> str:
@@ -46,8 +46,7 @@ class RedisServer:
         config = self.folder / "redis.conf"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             out.write(self._config())
-        if not self._durable:
-            self._flusher.start()
+        self._flusher.start()
 
     def command(self) -> ChildCommand:
         return ChildCommand(argv=(str(self.binary.path), str(self.folder / "redis.conf")), cwd=self.folder)
@@ -69,6 +68,9 @@ class RedisServer:
     def explain(self, lines: list[str]) -> str | None:
         return explain_log(self.folder, self.binary, lines)
 
+    def mend(self) -> str | None:
+        return mend_holes(self.folder)
+
     def _config(self) -> str:
         return "\n".join(
             [
@@ -77,6 +79,7 @@ class RedisServer:
                 f"requirepass {self._password}",
                 f'dir "{_quoted(self.folder)}"',
                 "daemonize no",
+                f'pidfile "{_quoted(self.folder / PID_FILE)}"',
                 "appendonly yes",
                 # Not `everysec`: that loses acknowledged writes in a kill, see `flusher`.
                 f"appendfsync {'always' if self._durable else 'no'}",

@@ -34,6 +34,10 @@ class EmbeddedServer(Protocol):
         """Why the server ended, if its last log lines name a reason that a restart cannot cure; else None."""
         ...
 
+    def mend(self) -> str | None:
+        """Mend data that the server refuses, if that loses nothing; says what was done, else None."""
+        ...
+
 
 def make_private(folder: Path) -> Path:
     """Make `folder`, and close it to other users even if it existed."""

@@ -55,7 +55,24 @@ class Supervised:
         return self._child
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers. Data that it refuses are mended if that loses nothing."""
+        try:
+            await self._start()
+        except RefusedData:
+            done = await self._mend()
+            if done is None:
+                raise
+            self._report(f"{self.server.name}: {done}")
+            await self._start()
+
+    async def _mend(self) -> str | None:
+        try:
+            return await asyncio.to_thread(self.server.mend)
+        except Misconfigured as error:
+            # There may be room for it at the next try.
+            raise ServerDied(str(error)) from None
+
+    async def _start(self) -> None:
         await self.server.prepare()
         self._child = child = Child(self.server.command(), log=self._log, inherit=self._inherit)
         await _until_healthy(self.server, child)
@@ -104,6 +121,10 @@ class ServerDied(Misconfigured):
     """A server ended, or did not answer, while it was being started."""
 
 
+class RefusedData(Misconfigured):
+    """A server ended because it cannot use its data; another start would end the same way."""
+
+
 class PortTaken(ServerDied):
     """Another program listens on the port of the server."""
 
@@ -117,7 +138,7 @@ async def _until_healthy(server: EmbeddedServer, child: Child) -> None:
             child.kill()
             lines = child.last_lines(_LOOK_BACK_LINES)
             if (reason := server.explain(lines)) is not None:
-                raise Misconfigured(reason)
+                raise RefusedData(reason)
             kind = PortTaken if any(_IN_USE in line for line in lines) else ServerDied
             raise kind(_obituary(server.name, status, lines))
         if asyncio.get_running_loop().time() > deadline:
