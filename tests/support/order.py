@@ -20,6 +20,7 @@ LONGEST = (
     "pipeline/test_transforms.py",
     "dashboard/test_administration.py",
     "docs/test_examples.py",
+    "spec/test_evaluation.py",
     "dashboard/test_pages.py",
     "pipeline/test_lives.py",
     "tasks/test_workflows.py",
