@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -18,8 +19,11 @@ from weir.model.message import Enqueued, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.operations import processor
+from weir.operations import queue as operation_queue
 from weir.operations.execute import execute as execute_claimed
-from weir.operations.model import MAX_TRIES, Claimed, SettledOperation
+from weir.operations.model import MAX_TRIES, Claimed, NewOperation, SettledOperation
+from weir.operations.queue import Added
+from weir.operations.writer import COMMITS
 from weir.spec.ir import QueueSpec
 from weir.testing.memory import MemoryBroker
 
@@ -294,3 +298,40 @@ async def test_bad_input_is_refused_before_it_is_queued(
         with pytest.raises(InvalidInput):
             await service.front().push([item(queue, "y"), bad])
         assert await service.queue.depth() == 0
+
+
+async def test_an_operation_that_cannot_be_stored_is_refused_alone(
+    service: OperationService, broker: Spiteful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares its commit with others that arrive in the same moment."""
+    bad, good = await defined(broker), await defined(broker)
+    await service.keeper.run_round()
+    busy(service.admission)
+    add, sizes = service.queue.add, []
+
+    async def picky(operations: Sequence[NewOperation]) -> Added:
+        sizes.append(len(operations))
+        if any(one.queue == bad for one in operations):
+            raise InvalidInput("PostgreSQL cannot store that value")
+        return await add(operations)
+
+    monkeypatch.setattr(service.queue, "add", picky)
+    service.writer._commits = COMMITS - 1
+    pushes = [service.front().push([item(queue, "x")]) for queue in (good, bad, good, bad, good)]
+    answers = [answer for (answer,) in await asyncio.gather(*pushes)]
+    assert max(sizes) > 1
+    assert [type(answer) for answer in answers] == [Queued, Refused, Queued, Refused, Queued]
+    assert {queue for queue, _ in await broker.stale_gates(0, older_ms=-1_000)} == {good}
+
+
+async def test_a_round_takes_a_bounded_number_of_bytes(
+    service: OperationService, broker: Spiteful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = [await defined(broker) for _ in range(4)]
+    await service.keeper.run_round()
+    busy(service.admission)
+    monkeypatch.setattr(operation_queue, "MAX_ROUND_BYTES", 150_000)
+    for queue in queues:
+        await service.front().push([item(queue, "x" * 100_000)])
+    done = [await service.processor.run_round() for _ in range(3)]
+    assert done == [2, 2, 0]

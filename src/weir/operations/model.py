@@ -21,6 +21,8 @@ operation as for fifty, so waiting makes the rounds fuller and leaves more time 
 directly."""
 DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3
+MAX_ROUND_BYTES = 8 * 1024 * 1024
+"""A round of the processor begins no further operation once it has so many bytes of payloads."""
 SUSPECT_TRIES = 2
 """After so many claims that ended without a word, an operation is claimed alone."""
 MAX_TRIES = 10

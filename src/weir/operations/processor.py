@@ -19,7 +19,7 @@ from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
-from weir.operations.model import PACE_S, Claimed, OperationStatus, SettledOperation
+from weir.operations.model import MAX_ROUND_BYTES, PACE_S, Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 
 ChainRecorder = Callable[[QueueRef, str, str], None]
@@ -162,7 +162,9 @@ class Processor:
     def _room(self, claimed: list[Claimed]) -> int:
         """How many operations of this size a round takes."""
         messages = max(1, sum(one.messages for one in claimed))
-        return min(self._sizes["total"], math.ceil(MAX_BATCH * len(claimed) / messages))
+        size = max(1, sum(len(one.payload) for one in claimed))
+        most = min(MAX_BATCH / messages, MAX_ROUND_BYTES / size)
+        return min(self._sizes["total"], math.ceil(most * len(claimed)))
 
     async def _reclose(
         self, claimed: Sequence[Claimed], results: list[SettledOperation]

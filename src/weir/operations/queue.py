@@ -15,7 +15,14 @@ from weir.errors import WeirError
 from weir.model.durations import SECOND_MS
 from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
-from weir.operations.model import ALLOWANCE_MS, SUSPECT_TRIES, Claimed, NewOperation, SettledOperation
+from weir.operations.model import (
+    ALLOWANCE_MS,
+    MAX_ROUND_BYTES,
+    SUSPECT_TRIES,
+    Claimed,
+    NewOperation,
+    SettledOperation,
+)
 
 QUERIES = load_queries("weir.operations", "queue.sql")
 
@@ -90,6 +97,7 @@ class OperationQueue:
             run=run,
             total=total,
             messages=messages,
+            bytes=MAX_ROUND_BYTES,
             suspect=SUSPECT_TRIES,
         )
         empty = [row["lane"] for row in rows if row["id"] is None]

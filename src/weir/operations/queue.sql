@@ -62,19 +62,19 @@ WITH lane AS (
 ), heads AS (
     SELECT lane.priority, o.*
     FROM lane CROSS JOIN LATERAL (
-        SELECT o.id, o.timeout_ms, o.lane, o.position, o.messages, o.tries FROM weir.operations o
+        SELECT o.id, o.timeout_ms, o.lane, o.position, o.messages, o.size_bytes, o.tries FROM weir.operations o
         WHERE o.lane = lane.lane AND o.status IN ('pending', 'processing')
         ORDER BY o.position LIMIT %(run)s
     ) AS o
     LIMIT %(total)s
 ), run AS (
-    -- The first operations of each partition, until there are enough messages: a round must not hold up its process.
+    -- The first operations of each partition, until there are enough messages or bytes: a round must not hold up its process.
     SELECT id, timeout_ms, lane FROM (
-        SELECT *, sum(messages) OVER turns - messages AS before,
+        SELECT *, sum(messages) OVER turns - messages AS before, sum(size_bytes) OVER turns - size_bytes AS before_bytes,
             count(*) FILTER (WHERE tries >= %(suspect)s) OVER turns AS suspects, row_number() OVER turns AS turn
         FROM heads WINDOW turns AS (ORDER BY priority, position)
     ) AS h
-    WHERE before < %(messages)s AND (suspects = 0 OR turn = 1)
+    WHERE before < %(messages)s AND before_bytes < %(bytes)s AND (suspects = 0 OR turn = 1)
 ), taken AS (
     UPDATE weir.operation_lanes l
     SET owner = %(worker)s, turn_ms = weir.clock_ms(),

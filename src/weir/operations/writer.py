@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from weir.errors import ControlUnavailable, Unavailable, WeirError
+from weir.errors import ControlUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.ids import OperationId
 from weir.operations.gates import Closed, Gates
 from weir.operations.lapse import AllowanceLapse
@@ -178,11 +178,22 @@ class OperationWriter:
         except ControlUnavailable as error:
             await self._make_void(batch, error)
             return
-        except WeirError:
+        except WeirError as error:
+            if len(batch) > 1 and isinstance(error, InvalidInput):
+                # One of them cannot be stored. Each is written by itself, so that the others are queued.
+                await self._write_each(batch)
+                return
             await self._gates.open([one for one in operations if one.behind_gate])
             raise
         self._added(added.depth)
         self._answer(batch, added)
+
+    async def _write_each(self, batch: list[_Waiting]) -> None:
+        for waiting in batch:
+            try:
+                await self._write([waiting])
+            except WeirError as error:
+                waiting.fail(error)
 
     async def _make_void(self, batch: list[_Waiting], silence: WeirError) -> None:
         """PostgreSQL may or may not have taken these. Make them void, and find out which already run."""
