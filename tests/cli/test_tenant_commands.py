@@ -116,7 +116,7 @@ def test_a_secret_comes_from_standard_input_and_is_listed_without_its_value(scop
     assert "holds until" in shown
     assert VALUE not in shown
     assert weir("secret", "delete", "HOOK", "--only-old", *scope).exit_code == 0
-    assert "ended" in weir("secret", "list", *scope).stdout
+    assert "holds until" not in weir("secret", "list", *scope).stdout
     assert weir("secret", "delete", "HOOK", *scope).exit_code == 0
     assert document("secret", "list", *scope) == []
     short = CliRunner().invoke(app, ["secret", "set", "HOOK", *scope], input=" ")

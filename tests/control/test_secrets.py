@@ -211,7 +211,7 @@ async def test_an_environment_has_so_many_secrets_and_a_request_tries_so_many(
 ) -> None:
     for number in range(MAX_SECRETS):
         await secrets.put(here, f"S{number}", FIRST + str(number), actor="test")
-    with pytest.raises(InvalidInput, match="at most 100 secrets"):
+    with pytest.raises(InvalidInput, match="at most 50 secrets"):
         await secrets.put(here, "more", FIRST, actor="test")
     await put(secrets, here, "S0", SECOND)
     names = [f"S{number}" for number in range(MAX_SECRETS)]

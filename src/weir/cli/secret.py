@@ -23,7 +23,7 @@ _COLUMNS: Columns = {
     "set": lambda row: shown_time(row["set_at_ms"]),
     "by": "set_by",
     "old value": lambda row: (
-        f"holds until {shown_time(row['previous_until_ms'])}" if row["previous_until_ms"] else "ended"
+        f"holds until {shown_time(row['previous_until_ms'])}" if row["previous_until_ms"] else "none"
     ),
 }
 

@@ -31,9 +31,9 @@ SecretLookUp = Callable[[EnvironmentRef, str], Sequence[str]]
 
 MIN_SECRET_BYTES = 24
 """Shorter ones can be guessed. Standard Webhooks asks for as many."""
-MAX_SECRET_BYTES = 4_096
-MAX_SECRETS = 100
-"""Per environment: every process keeps all of them in memory."""
+MAX_SECRET_BYTES = 1_024
+MAX_SECRETS = 50
+"""Per environment: every process keeps all of them in memory, at most 100 kB."""
 KEEP_OLD_MS = DAY_MS
 """How long the value before a change holds, if nobody says otherwise."""
 MAX_KEEP_OLD_MS = 30 * DAY_MS
@@ -41,8 +41,8 @@ MAX_VALUES = 8
 """How many secrets are tried for one request: each costs a digest of the body."""
 # How soon a process follows a change; each look costs one small query.
 REFRESH_S = 0.5
-_AT_ONCE = 500
-"""Environments that are read, and secrets that are sealed again, at once."""
+_AT_ONCE = 50
+"""Environments that are read, and secrets that are sealed again, at once; at most 5 MB."""
 _SAY_EVERY_S = 60.0
 _PREFIX = "whsec_"
 NO_KEY = (
@@ -301,8 +301,8 @@ def check_secret_value(value: str) -> None:
         raise InvalidInput("a secret is printable text without a space or a line break at its ends")
     if key_size(value) < MIN_SECRET_BYTES:
         raise InvalidInput(
-            f"a secret has at least {MIN_SECRET_BYTES} bytes, not counted `{_PREFIX}`, in Base64 after it; "
-            "`openssl rand -base64 32` makes one"
+            f"a secret has at least {MIN_SECRET_BYTES} bytes; `{_PREFIX}` does not count, and Base64 after "
+            "it counts for what it encodes; `openssl rand -base64 32` makes one"
         )
 
 
