@@ -122,6 +122,17 @@ def test_a_name_is_for_one_queue_and_belongs_to_its_token(place: Place) -> None:
         assert len(weir.pop(QUEUE, limit=10)) == 3
 
 
+def test_the_slot_of_a_call_is_a_name(place: Place) -> None:
+    """A slot with a control character was accepted while Redis was away, and its operation failed later."""
+    item = {"queue": QUEUE, "payload": 1}
+    call = {"slot": "a\x00b", "number": 1}
+    named = {"items": [item], "call": {**call, "first_id": new_id()}}
+    resumed = {"items": [{**item, "call": {**call, "place": 0, "message_id": new_id()}}]}
+    for body in (named, resumed):
+        refused = push(place, place.token, body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+
+
 def test_a_name_stands_for_its_messages(place: Place) -> None:
     call = {"slot": "mine", "number": 5, "first_id": new_id()}
     item, other = ({"queue": QUEUE, "payload": n} for n in (1, 2))

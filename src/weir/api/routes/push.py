@@ -31,6 +31,7 @@ from weir.model.beside_loop import LARGE_BYTES, beside_loop
 from weir.model.ids import MessageId, NamedCall, check_id, owned_slot
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage, check_depth, check_json_payload, may_be_deep
+from weir.model.names import check_name
 from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
@@ -130,7 +131,7 @@ def _naming(access: Access, fields: Fields, body: bytes) -> _Naming | None:
     if (document := fields.take("call")) is None:
         return None
     named = Fields(document, "#/call")
-    slot = named.required_text("slot", max_bytes=MAX_SLOT_BYTES)
+    slot = _slot(access, named)
     number = named.number("number", least=1, most=MAX_COUNT)
     first_id = UUID(check_id(named.required_text("first_id"), what="message")).int
     if number is None:
@@ -138,8 +139,13 @@ def _naming(access: Access, fields: Fields, body: bytes) -> _Naming | None:
     if first_id >= _LAST_ID - MAX_BATCH:
         raise named.wrong("first_id", "leaves no room for the ids behind it")
     named.refuse_rest()
-    slot = owned_slot(access.principal.token_id, slot)
     return _Naming(NamedCall(slot=slot, id=str(number), digest=_digest(access, body)), first_id)
+
+
+def _slot(access: Access, fields: Fields) -> str:
+    """The slot as Redis knows it: each token has slots of its own. A queued message is known by its name."""
+    name = check_name(fields.required_text("slot", max_bytes=MAX_SLOT_BYTES), what="call slot")
+    return owned_slot(access.principal.token_id, name)
 
 
 def _digest(access: Access, body: bytes) -> bytes:
@@ -216,15 +222,14 @@ def _item(
 
 def _resumed_call(access: Access, fields: Fields) -> tuple[MessageId, ResumedCall]:
     """The id of a message, and the call in which a client in direct mode sent it and got no answer."""
-    slot = fields.required_text("slot", max_bytes=MAX_SLOT_BYTES)
+    slot = _slot(access, fields)
     number = fields.number("number", least=1, most=MAX_COUNT)
     place = fields.number("place", least=0, most=MAX_BATCH - 1)
     message_id = check_id(fields.required_text("message_id"), what="message")
     if number is None or place is None:
         raise fields.wrong("number" if number is None else "place", "is missing")
     fields.refuse_rest()
-    call = NamedCall(slot=owned_slot(access.principal.token_id, slot), id=str(number))
-    return MessageId(message_id), ResumedCall(call=call, place=place)
+    return MessageId(message_id), ResumedCall(call=NamedCall(slot=slot, id=str(number)), place=place)
 
 
 def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMessage:
