@@ -73,9 +73,13 @@ async def definitions_of(database: Database, environment: EnvironmentRef) -> lis
 async def assert_equal(database: Database, broker: MemoryBroker, environment: EnvironmentRef) -> None:
     """The broker has the queues of PostgreSQL, and nothing is left to tell."""
     assert await queues_of(broker, environment) == await definitions_of(database, environment)
+    assert await nothing_is_untold(database)
+
+
+async def nothing_is_untold(database: Database) -> bool:
     async with database.connection() as connection:
         cursor = await connection.execute("SELECT count(*) AS untold FROM weir.untold_queues")
-        assert await cursor.fetchone() == {"untold": 0}
+        return await cursor.fetchone() == {"untold": 0}
 
 
 async def has_queues(broker: MemoryBroker, environment: EnvironmentRef, names: list[str]) -> bool:
@@ -148,6 +152,7 @@ async def test_a_change_that_postgresql_loses_changes_nothing_in_the_broker(
 
     with pytest.raises(ControlUnavailable):
         await apply(specs, environment, spec_of("new", more="concurrency: 2"), record=lost)
+    await until(lambda: nothing_is_untold(database))
     assert await queues_of(broker, environment) == ["old"]
     await assert_equal(database, broker, environment)
 

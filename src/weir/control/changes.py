@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,15 +42,21 @@ THE_LIMIT = ""
 LOOK_S = 0.5
 # How long a change may take between the broker and its commit. Later others take it for ended.
 _RESERVED_S = 60.0
+# Longer than a plain statement needs: a change may wait for the lock of another one.
+_CHANGE_S = 4.0
 # How many queues are told in one transaction, and for how long one goes on: their rows are locked meanwhile.
 _BATCH = 100
 _BATCH_S = 5.0
+# How long the broker may take for one queue.
+_BROKER_S = 2.0
 # How long a caller waits until the broker knows its change. After that the loop goes on with it.
 _WAIT_S = 60.0
 _WAIT_FOR_ONE_S = 4.0
 _GLANCE_S = 0.05
 # A batch waits for Redis between its statements.
 _IDLE_S = 20.0
+_ANSWER_S = 2.0
+"""How long PostgreSQL may take to answer: its rows are few, and a caller may wait."""
 _PAUSES = Backoff(first_s=0.5, longest_s=60.0)
 
 
@@ -100,6 +106,7 @@ class Changes:
         self._database = database
         self._broker = broker
         self._clock = clock or SystemClock()
+        self._releasing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def change(
@@ -112,7 +119,7 @@ class Changes:
         reserved = False
         try:
             async with (
-                self._database.together(idle_s=_RESERVED_S / 2),
+                self._database.together(answer_s=_CHANGE_S, idle_s=_RESERVED_S / 2),
                 self._database.connection() as connection,
             ):
                 revision = await begin_change(connection, environment, now_ms=self._clock.now_ms())
@@ -126,13 +133,17 @@ class Changes:
                 yield Change(connection=connection, revision=revision)
                 await mark_untold(connection, environment, risks.names)
                 for name in risks.removed:
-                    await self._broker.forget(environment.queue(name))
+                    await _in_time(self._broker.forget(environment.queue(name)))
                 for spec in risks.reordered:
-                    await self._broker.define(environment.queue(spec.name), spec)
-        except BaseException:
+                    await _in_time(self._broker.define(environment.queue(spec.name), spec))
+        except BaseException as error:
             if reserved:
-                with suppress(WeirError):
-                    await asyncio.shield(self._release(environment, risks))
+                releasing = asyncio.create_task(self._release(environment, risks))
+                self._releasing.add(releasing)
+                releasing.add_done_callback(self._releasing.discard)
+                # A caller whose store hangs has waited long enough.
+                if isinstance(error, WeirError) and not isinstance(error, Unavailable):
+                    await asyncio.shield(releasing)
             raise
 
     async def tell(self, environment: EnvironmentRef, *queues: str) -> bool:
@@ -169,10 +180,14 @@ class Changes:
             await mark_untold(connection, environment, risks.names, pausing=True, pause_s=_RESERVED_S)
 
     async def _release(self, environment: EnvironmentRef, risks: Risks) -> None:
-        """Tell the broker at once what still holds, because the change did not happen."""
-        async with self._database.transaction() as connection:
-            await mark_untold(connection, environment, risks.names, pausing=True)
-        await self.tell(environment)
+        """Tell the broker at once what still holds, because the change did not happen.
+
+        If that fails too, the rows that were reserved fall due by themselves.
+        """
+        with suppress(WeirError):
+            async with self._database.transaction() as connection:
+                await mark_untold(connection, environment, risks.names, pausing=True)
+            await self.tell(environment, *risks.names)
 
     async def _others_tell(self, environment: EnvironmentRef, queues: list[str] | None) -> bool:
         """Whether another process is at it; waits a moment if it is."""
@@ -188,7 +203,7 @@ class Changes:
         told: list[str] = []
         rows: list[Row] = []
         try:
-            async with self._database.transaction(idle_s=_IDLE_S) as connection:
+            async with self._database.transaction(answer_s=_ANSWER_S, idle_s=_IDLE_S) as connection:
                 rows = await fetch(
                     connection, SQL["take_untold"], queues=queues, limit=_BATCH, **scope_names(environment)
                 )
@@ -213,14 +228,14 @@ class Changes:
         queue = row["queue"]
         try:
             if queue == THE_LIMIT:
-                await self._broker.limit(environment, row["concurrency"])
+                await _in_time(self._broker.limit(environment, row["concurrency"]))
             elif row["spec"] is None:
-                await self._broker.forget(environment.queue(queue))
+                await _in_time(self._broker.forget(environment.queue(queue)))
             else:
                 ref = environment.queue(queue)
-                await self._broker.define(ref, read_stored_queue(row["spec"]))
+                await _in_time(self._broker.define(ref, read_stored_queue(row["spec"])))
                 if row["pausing"]:
-                    await (self._broker.pause(ref) if row["paused"] else self._broker.resume(ref))
+                    await _in_time(self._broker.pause(ref) if row["paused"] else self._broker.resume(ref))
         except Unavailable:
             raise
         # Whatever else it is belongs to this queue, and the others are told.
@@ -232,6 +247,15 @@ class Changes:
             )
             return False
         return True
+
+
+async def _in_time(asked: Awaitable[None]) -> None:
+    """Ask the broker for something while rows are locked, for which others wait."""
+    try:
+        async with asyncio.timeout(_BROKER_S):
+            await asked
+    except TimeoutError:
+        raise Unavailable(f"Redis did not answer within {_BROKER_S:g} s", retry_after_s=1) from None
 
 
 class Changed(Conflict):

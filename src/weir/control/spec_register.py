@@ -42,6 +42,8 @@ _MAX_OF_ENVIRONMENT = 3
 _MAX_OF_ORGANIZATION = 6
 _MAX_HERE = 24
 _RETRY_AFTER_S = 1.0
+# How long an apply waits for another one of its environment.
+_TURN_S = 2.0
 # How often a plan is made again because something changed before it was applied.
 _TRIES = 5
 T = TypeVar("T")
@@ -195,9 +197,19 @@ class SpecRegister:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _turn(self, environment: EnvironmentRef) -> asyncio.Lock:
+    @asynccontextmanager
+    async def _turn(self, environment: EnvironmentRef) -> AsyncIterator[None]:
         """Applies to one environment wait for each other here, so that none plans in vain."""
-        return self._turns.setdefault(environment, asyncio.Lock())
+        turn = self._turns.setdefault(environment, asyncio.Lock())
+        try:
+            async with asyncio.timeout(_TURN_S):
+                await turn.acquire()
+        except TimeoutError:
+            raise _busy() from None
+        try:
+            yield
+        finally:
+            turn.release()
 
     @asynccontextmanager
     async def at_work(self, environment: EnvironmentRef) -> AsyncIterator[None]:
@@ -208,10 +220,7 @@ class SpecRegister:
             "": _MAX_HERE,
         }
         if any(self._working[key] >= bound for key, bound in bounds.items()):
-            raise Overloaded(
-                "too many specs of this environment are being planned or applied; try again",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+            raise _busy()
         self._working.update(bounds.keys())
         try:
             yield
@@ -304,3 +313,10 @@ class SpecRegister:
         await execute(connection, SQL["claim_hook_names"], names=names, **scope)
         own = {row["name"] for row in await fetch(connection, SQL["hook_names"], **scope)}
         return {name: name in own for name in names}
+
+
+def _busy() -> Overloaded:
+    return Overloaded(
+        "too many specs of this environment are being planned or applied; try again",
+        retry_after_s=_RETRY_AFTER_S,
+    )
