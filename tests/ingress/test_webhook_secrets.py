@@ -17,8 +17,10 @@ from ingress.house import SECRET, House, open_house
 from support.secrets import fixed_secrets
 from weir.cli.doctor import readable
 from weir.control.database import Database
+from weir.control.principals import Role
 from weir.control.sealing import new_key, read_keys
 from weir.control.secrets import Secrets
+from weir.control.tokens import NewToken
 from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
 from weir.ingress.webhook_secrets import WARN_EVERY_S, WebhookSecrets, can_verify
@@ -161,7 +163,12 @@ async def test_the_list_of_webhooks_says_which_secrets_are_not_set(house: House)
     assert (signed["path"], signed["queue"], signed["secrets"]) == ("/hook/Signed", "In", ["HOOK"])
     everyones = house.registry.snapshot.hooks_by_environment.values()
     silent = sum(not can_verify(one, fixed_secrets(house.secrets, of=house.environment)) for one in everyones)
-    assert f"weir_webhooks_without_secret {silent}.0" in (await house.client.get("/metrics")).text
+    assert "weir_webhooks_without_secret" not in (await house.client.get("/metrics")).text
+    assert house.services.tokens is not None
+    new = NewToken(name="operator", role=Role.OPERATOR, organization=None)
+    operator = {"authorization": f"Bearer {(await house.services.tokens.create(new))[0]}"}
+    shown = (await house.client.get("/metrics", headers=operator)).text
+    assert f"weir_webhooks_without_secret {silent}.0" in shown
 
 
 async def test_a_webhook_whose_short_address_is_anothers_is_listed_with_its_long_one(

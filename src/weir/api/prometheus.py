@@ -69,7 +69,10 @@ async def collect_metrics(
         families.extend([family async for family in source()])
     families += pool_families({name: state() for name, state in services.pools.items()})
     if services.receiver is not None:
-        families += [services.receiver.counts.family(), _webhooks_without_secret(services.receiver)]
+        families.append(services.receiver.counts.family())
+    if services.receiver is not None and viewer is not None and viewer.role is Role.OPERATOR:
+        # A count of everyone's webhooks would tell a tenant about the specs and secrets of its neighbours.
+        families.append(_webhooks_without_secret(services.receiver))
     if viewer is not None:
         states = await _states(services, viewer)
         if services.dead_letters is not None:
