@@ -21,7 +21,7 @@ from weir.errors import InvalidInput
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.backoff import Backoff
 from weir.model.message import Delivery
-from weir.outbox import apush, batch_push, relay, relaying
+from weir.outbox import apush, batch_push, migrate, relay, relaying
 from weir.spec.ir import Ordering, QueueSpec, Retention
 
 DEEP = "[" * 3_000 + "]" * 3_000
@@ -337,3 +337,19 @@ async def test_a_retry_says_which_messages(world: World) -> None:
     status, output = await run(world, "retry")
     assert status
     assert "give the ids of messages, or `--all`" in output
+
+
+async def test_a_relay_says_how_to_bring_an_older_outbox_up_to_date_and_goes_on_after_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push_all(world, [1])
+    async with await psycopg.AsyncConnection.connect(world.url) as connection:
+        await connection.execute("DROP TABLE weir_outbox.parts")
+
+    async def told() -> bool:
+        return "run `weir outbox migrate`" in caplog.text
+
+    async with world.relaying():
+        await until(told)
+        await migrate(world.url)
+        await until(world.empty)

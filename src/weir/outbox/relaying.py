@@ -86,6 +86,8 @@ def _first_words(errors: BaseExceptionGroup[BaseException]) -> str:
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
+    if isinstance(first, psycopg.errors.UndefinedTable):
+        return "the outbox is not made, or older than this relay; run `weir outbox migrate`"
     return str(first).strip() or type(first).__name__
 
 
