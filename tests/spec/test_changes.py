@@ -524,3 +524,33 @@ async def test_a_queue_that_the_broker_refuses_does_not_hold_up_the_others(
             "SELECT queue, tries, ready_at > now() AS later FROM weir.untold_queues"
         )
         assert await cursor.fetchall() == [{"queue": "odd", "tries": 1, "later": True}]
+
+
+async def test_a_start_reads_every_queue_and_no_change_comes_in_between(
+    specs: SpecRegister, database: Database, environment: EnvironmentRef
+) -> None:
+    names = [f"q{number:03}" for number in range(230)]
+    await apply(specs, environment, spec_of(*names, more=" concurrency: 4"))
+    definitions, tenants = QueueDefinitions(database), Tenants(database)
+    changing: list[asyncio.Task[None]] = []
+    read = []
+    async for definition in definitions.everything():
+        read.append(definition.queue.queue)
+        if not changing:
+            changed = QueueSpec(name="q050", concurrency=9)
+            changing.append(asyncio.create_task(definitions.define(environment.queue("q050"), changed)))
+            await until(lambda: is_waiting(database))
+        assert len(read) > 100 or not changing[0].done()
+    assert read == names
+    await changing[0]
+    assert [one.concurrency async for one in tenants.everything()] == [4]
+
+
+async def is_waiting(database: Database) -> bool:
+    """Whether a statement waits for a lock."""
+    async with database.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT count(*) AS waiting FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return await cursor.fetchone() == {"waiting": 1}

@@ -167,7 +167,7 @@ async def assert_equal(world: World) -> None:
     assert {name: state.limit for name, state in states.items()} == {
         name: spec.concurrency for name, spec in definitions.items()
     }
-    (tenant,) = await Tenants(world.database).everything()
+    (tenant,) = [one async for one in Tenants(world.database).everything()]
     assert {state.environment_limit for state in states.values()} <= {tenant.concurrency}
     # Nothing is left that no plan shows: the definitions belong to the spec, to the app, or to the API.
     applied = await world.specs[0].current(world.environment)

@@ -14,15 +14,13 @@ from weir.control.scopes import scope_names, scope_of
 from weir.control.spec_plans import in_use
 from weir.control.sql import load_queries
 from weir.control.stored_queues import read_stored_queue, stored_queue
+from weir.control.tenants import PAGE, PAGE_S
 from weir.errors import Conflict
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
 SQL = load_queries("weir.control", "queue_definitions.sql")
-_PAGE = 100
-_PAGE_S = 20.0
-"""How long the caller may work on a page of definitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +80,11 @@ class QueueDefinitions:
         """
         last = dict.fromkeys(("organization", "project", "environment", "queue"), "")
         while True:
-            async with self._database.transaction(idle_s=_PAGE_S) as connection:
-                rows = await fetch(connection, SQL["some_queues"], limit=_PAGE, **last)
+            async with self._database.transaction(idle_s=PAGE_S) as connection:
+                rows = await fetch(connection, SQL["some_queues"], limit=PAGE, **last)
                 for row in rows:
                     yield _definition(row)
-            if len(rows) < _PAGE:
+            if len(rows) < PAGE:
                 return
             last = {name: rows[-1][name] for name in last}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from weir.control.database import Connection, Database, Row, execute
+from weir.control.database import Connection, Database, Row, execute, fetch
 from weir.control.principals import Principal
 from weir.control.scopes import principal_names, scope_names, scope_of
 from weir.control.sql import load_queries
@@ -13,6 +14,9 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_tenant
 
 SQL = load_queries("weir.control", "tenants.sql")
+PAGE = 100
+PAGE_S = 20.0
+"""Rows that are handed to the broker at once at the start, and how long that may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +53,20 @@ class Tenants:
         rows = await self._database.fetch(SQL["list_environments"], **principal_names(principal))
         return [_environment(row) for row in rows]
 
-    async def everything(self) -> list[Environment]:
-        """Every environment of every tenant: for start-up, not for a request."""
-        return [_environment(row) for row in await self._database.fetch(SQL["all_environments"])]
+    async def everything(self) -> AsyncIterator[Environment]:
+        """Every environment of every tenant, for start-up. The rows of a page are locked until the next one.
+
+        So nobody changes a limit while the caller tells the broker what it was.
+        """
+        last = dict.fromkeys(("organization", "project", "environment"), "")
+        while True:
+            async with self._database.transaction(idle_s=PAGE_S) as connection:
+                rows = await fetch(connection, SQL["some_environments"], limit=PAGE, **last)
+                for row in rows:
+                    yield _environment(row)
+            if len(rows) < PAGE:
+                return
+            last = {name: rows[-1][name] for name in last}
 
 
 async def ensure_environment(connection: Connection, environment: EnvironmentRef, *, now_ms: int) -> None:

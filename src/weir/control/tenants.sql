@@ -30,8 +30,11 @@ FROM weir.environments
 WHERE $SCOPE
 ORDER BY organization, project, environment
 
--- name: all_environments
--- Every environment of every tenant: start-up hands their limits to the broker.
+-- name: some_environments
+-- The next environments of every tenant, locked against changes: start-up hands their limits to the broker.
 SELECT organization, project, environment, concurrency, created_at_ms
 FROM weir.environments
+WHERE (organization, project, environment) > (%(organization)s::text, %(project)s::text, %(environment)s::text)
 ORDER BY organization, project, environment
+LIMIT %(limit)s
+FOR SHARE

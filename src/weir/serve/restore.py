@@ -13,7 +13,7 @@ log = structlog.get_logger("weir.serve")
 
 async def restore(broker: Broker, *, definitions: QueueDefinitions, tenants: Tenants) -> int:
     """Define every queue, pause the paused ones, set the limits of environments; return how many queues."""
-    for environment in await tenants.everything():
+    async for environment in tenants.everything():
         if environment.concurrency is not None:
             await broker.limit(environment.ref, environment.concurrency)
     count = 0
