@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from weir.admission.decide import AdmissionPolicy, Threshold
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Gated
 from weir.control.database import Database, execute
-from weir.errors import Conflict, InvalidInput, NotFound, Overloaded
+from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound, Overloaded
 from weir.exchange.seam import Pushed, Queued, Settled, SettleItem
 from weir.exchange.service import OperationService
 from weir.model.ids import new_id, new_message_id
 from weir.model.message import LeaseRef, Settlement, Verb
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 from weir.operations.estimate import Rate, RateMeter
 from weir.operations.gates import Reach
 from weir.operations.maintenance import Cleaner, OrphanGates
@@ -224,6 +226,24 @@ async def test_gates_that_a_dead_process_left_closed_are_opened(
     (behind,) = await service.front().push([item(queue, "3", key="b")])
     assert isinstance(behind, Queued)
     assert behind.operation_id != living.operation_id
+
+
+async def test_orphan_gates_are_opened_while_another_shard_is_away(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, stale = shard_of(queue.scope, shards=broker.shards), broker.stale_gates
+
+    async def stale_or_away(shard: int, **options: Any) -> Any:
+        if shard != own:
+            raise BrokerUnavailable("away")
+        return await stale(shard, **options)
+
+    await broker.close_gates(queue, [Gated(key="a", operation=new_id())])
+    with monkeypatch.context() as patch:
+        patch.setattr(broker, "stale_gates", stale_or_away)
+        with pytest.raises(BrokerUnavailable):
+            await OrphanGates(queue=service.queue, broker=broker, older_ms=0).sweep()
+    assert await _stale(broker) == []
 
 
 @pytest.mark.parametrize("name", ["no uuid", "\x00", "{018F0000-0000-7000-8000-000000000000}"])

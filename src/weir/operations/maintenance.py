@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -95,7 +96,7 @@ class OrphanGates:
 
     async def sweep(self) -> int:
         """Look at a page of every shard; return how many gates were opened."""
-        return sum([await self._sweep(shard) for shard in range(self._broker.shards)])
+        return await _sum_over_shards(self._broker, self._sweep)
 
     async def _sweep(self, shard: int) -> int:
         page = await self._broker.stale_gates(
@@ -143,7 +144,7 @@ class IdleCalls:
 
     async def forget(self) -> int:
         """Forget slots that nobody can ask about any more; return how many."""
-        return sum([await self._forget(shard) for shard in range(self._broker.shards)])
+        return await _sum_over_shards(self._broker, self._forget)
 
     async def _forget(self, shard: int) -> int:
         idle = await self._broker.idle_calls(shard, idle_ms=self._idle_ms)
@@ -152,3 +153,16 @@ class IdleCalls:
         needed = await self._queue.find_asked_about(idle)
         slots = [slot for slot in idle if slot not in needed]
         return await self._broker.forget_calls(shard, slots, idle_ms=self._idle_ms)
+
+
+async def _sum_over_shards(broker: Broker, work: Callable[[int], Awaitable[int]]) -> int:
+    """Do the same in every shard. One that is away keeps no other from it; its error is raised at the end."""
+    total, away = 0, None
+    for shard in range(broker.shards):
+        try:
+            total += await work(shard)
+        except WeirError as error:
+            away = error
+    if away is not None:
+        raise away
+    return total
