@@ -46,6 +46,8 @@ LONGEST = (
     "pipeline/test_metric_tables.py",
     "pipeline/test_rebuild_pause.py",
     "serve/test_deadlines.py",
+    "serve/test_borders.py",
+    "serve/test_roles.py",
     "api/test_whole_api.py",
     "docs/test_tutorial.py",
     "outbox/test_relay.py",
