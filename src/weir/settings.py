@@ -168,7 +168,12 @@ class ApiSettings(SettingsSection):
         default=10, description="connections to PostgreSQL that the API may open"
     )
     min_free_disk_bytes: Annotated[int, Field(ge=0)] = Field(
-        default=67_108_864, description="free bytes on the disk below which the process is not ready"
+        default=134_217_728,
+        description="free bytes on the disk of a Redis on this machine, below which messages are refused",
+    )
+    rewrite_disk_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=67_108_864,
+        description="free bytes on that disk, below which the append-only file is rewritten",
     )
     tls_certificate: Path | None = Field(
         default=None,

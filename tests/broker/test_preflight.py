@@ -13,8 +13,8 @@ from support.servers import RunningServer, redis_server, start_server
 from weir.broker.preflight import RedisState, check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.errors import BrokerUnavailable, Misconfigured, Unavailable
-from weir.serve.probes import disk_probe, redis_probe
+from weir.errors import BrokerUnavailable, Misconfigured
+from weir.serve.probes import redis_probe
 
 FINE = RedisState(
     name="Redis",
@@ -123,9 +123,3 @@ async def test_a_policy_that_evicts_is_noticed_while_serving(redis_url: str, cli
     finally:
         await client.config_set("maxmemory-policy", "noeviction")
         await broker.aclose()
-
-
-async def test_a_data_folder_that_nobody_made_is_no_reason_to_be_unready(tmp_path: Path) -> None:
-    await disk_probe(tmp_path / "not" / "made", min_free_bytes=1).check()
-    with pytest.raises(Unavailable, match=f"are free in `{tmp_path}`"):
-        await disk_probe(tmp_path / "not" / "made", min_free_bytes=1 << 60).check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from weir.admission.capacity import AdaptiveLimit, FairShares, QueueBudget
 from weir.admission.decide import (
@@ -16,6 +17,7 @@ from weir.admission.decide import (
     rejection,
 )
 from weir.admission.kinds import OperationType
+from weir.errors import WeirError
 from weir.model.asyncio_tasks import AT_ONCE
 from weir.model.holders import Holder
 
@@ -57,6 +59,8 @@ class Admission:
         """What is on its way into the operation queue, per holder."""
         self.lag_ms = 0.0
         self.depth = 0
+        self.no_room: Callable[[], WeirError | None] = lambda: None
+        """Why messages are refused whatever the load is; None if they are not."""
         self.busy_connections = 0
         self.connections = 0
         self._last = dict.fromkeys(OperationType, Decision.EXECUTE)

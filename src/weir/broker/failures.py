@@ -57,11 +57,14 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ClusterError, "TRYAGAIN"),
 )
 """The driver cuts these words from the text. A class stands before the class that it extends."""
-_REFUSING = ("OOM", "MISCONF", "NEWER")
+_REFUSING = ("OOM", "MISCONF", "NEWER", "NODISK")
 """Redis refuses the call with these words. Nothing was done, so it is not queued as an operation."""
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
+_NO_DISK = re.compile(r"\bNODISK (.*)")
+"""The scripts' own refusal, which says which disk it is; see `no_disk.lua`."""
+DISK_RETRY_AFTER_S = 5.0
 _IN_SCRIPT = "user_script"
 """Every server says this of an error of a script's own."""
 
@@ -87,6 +90,8 @@ def translate(error: Exception) -> WeirError:
     if isinstance(error, _REFUSED):
         forbidden = {"forbidden": True} if isinstance(error, exceptions.NoPermissionError) else {}
         return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL", **forbidden)
+    if (told := _NO_DISK.search(str(error))) is not None:
+        return no_disk(told[1])
     word = _word_of(error)
     if not word and _IN_SCRIPT in str(error):
         return ScriptFailed(f"a script of Weir failed in Redis: {error}; please report it")
@@ -103,6 +108,11 @@ def _word_of(error: Exception) -> str:
     # An error inside a script is quoted in the middle of a longer text.
     found = _ANY_WORD.search(str(error))
     return found[0] if found else ""
+
+
+def no_disk(text: str) -> BrokerUnavailable:
+    """The refusal of a push because Redis' disk is nearly full. It is not queued: that grows a disk too."""
+    return BrokerUnavailable(text, retry_after_s=DISK_RETRY_AFTER_S, refused=True)
 
 
 @contextmanager

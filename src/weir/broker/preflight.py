@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
@@ -38,6 +39,7 @@ class RedisState:
     loading: bool = False
     """Redis still reads its data from the disk, and cannot answer for them."""
     replica: bool = False
+    process_id: int = 0
     unpublished: str = ""
     """Why a script may not publish; a script that is refused in its middle has written a half."""
 
@@ -139,6 +141,7 @@ async def _inspect(ask: _Ask) -> RedisState:
         last_write_failed=info.get("aof_last_write_status", "ok") != "ok",
         loading=loading,
         replica=replica,
+        process_id=int(info.get("process_id", 0)),
         unpublished="" if replica or loading else await _try_to_publish(ask),
     )
 
@@ -166,6 +169,18 @@ def wrong_scheme(url: str, state: RedisState) -> list[str]:
     if is_cluster(url):
         return ["this Redis is not a cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
     return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
+
+
+def folder_of_server(process_id: int) -> Path | None:
+    """The working folder of a server on this machine, which holds its files; None if it cannot be seen."""
+    process = Path(f"/proc/{process_id}")
+    try:
+        if not (process / "comm").read_text().startswith(("redis", "valkey")):
+            return None
+        (process / "cwd").readlink()
+    except OSError:
+        return None
+    return process / "cwd"
 
 
 async def _try_to_publish(ask: _Ask) -> str:

@@ -76,6 +76,7 @@ VERBS = (
     "last_errors",
     "leased_ids",
     "list_messages",
+    "refuse_growth",
     "reschedule",
     "resume",
     "revoked",

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from weir.control.database import Connection, Database
 from weir.errors import Misconfigured
+from weir.model.durations import HOUR_MS
 from weir.model.wording import amount
 
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
@@ -25,7 +26,7 @@ _LOCK_KEY = 0x77656972
 # How long to wait for the lock, and for one file: rewriting a large table takes minutes.
 _PATIENCE_S = 600.0
 # All migrations together: the transaction that holds the lock is idle while they are applied.
-_LOCK_IDLE_MS = 3_600_000
+_LOCK_IDLE_MS = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

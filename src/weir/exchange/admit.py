@@ -144,11 +144,18 @@ class Overflow:
 
     def admit(self, kind: OperationType, holder: Holder) -> None:
         """Turn an operation away before anything is read or parsed for it, if it would be rejected later."""
+        if kind is OperationType.PUSH:
+            self._require_room()
         if self._admission.peek(kind, holder) is Decision.REJECT:
             error = self.refuse()
             if kind is OperationType.PUSH:
                 self._tally.count_refusal(error)
             raise error
+
+    def _require_room(self) -> None:
+        """Refuse messages while the disk of Redis has no room: PostgreSQL may be on the same one."""
+        if (refusal := self._admission.no_room()) is not None:
+            raise refusal
 
     def refuse(self, *, times: int = 1) -> Overloaded:
         """Count refusals, and return the error. It says to come back once a tenth of the queue has drained,
@@ -173,6 +180,7 @@ class Overflow:
         A ticket says how many messages the queue has room for. With `must` all messages are queued, because
         they may have taken effect already.
         """
+        self._require_room()
         for_load = reason is not Reason.BROKER_UNAVAILABLE
         admission, holder = self._admission, HOLDER.get()
         if not must and not admission.may_queue(

@@ -19,6 +19,7 @@ from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.direct_users import DirectUsers
+from weir.broker.disk_room import DiskRoom
 from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.runner import RedisConnection
@@ -56,10 +57,11 @@ from weir.schedules.register import Schedules
 from weir.schedules.scheduler import Scheduler
 from weir.serve.alerts import open_alerting
 from weir.serve.direct_users import DirectUserKeeper
+from weir.serve.disk_watch import DiskFloors, DiskWatch
 from weir.serve.hooks import guard_policy, open_hooks, open_secrets
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, LoopSupervisor
-from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
+from weir.serve.probes import epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
 from weir.serve.switching import metrics_switching
 from weir.serve.watch import pipeline_families, pipeline_watch
@@ -140,6 +142,8 @@ async def open_process(
         switch = MetricsSwitch(RedisConnection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(switch.aclose)
         await switch.take_over()
+        room = DiskRoom(RedisConnection(url=urls.redis), shards=settings.shards)
+        stack.push_async_callback(room.aclose)
         emitter = StreamEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="api")
         presence = Presence(redis, worker_id=identity.worker_id)
@@ -162,6 +166,8 @@ async def open_process(
         operations, events = await _open_operations(
             stack, settings, urls, broker, definitions, activity=counts, chained=chained
         )
+        disk = DiskWatch(redis, room, url=urls.redis, floors=_floors(settings.api))
+        operations.admission.no_room = disk.refusal
         pusher, settler = _exchange(settings.load, operations, broker, chained=chained)
         # The receiver of webhooks joins pushes into calls itself, per queue and in order.
         front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
@@ -204,6 +210,7 @@ async def open_process(
         supervisor = LoopSupervisor(
             (
                 Loop(name="store-clock", run=clock.run),
+                Loop(name="redis-disk", run=disk.run),
                 Loop(name="sweeper", run=Sweeper(broker).run),
                 Loop(name="heartbeat", run=Heart(broker).run),
                 Loop(name="emitter", run=emitter.run),
@@ -253,7 +260,7 @@ async def open_process(
                 redis_probe(broker, url=urls.redis),
                 epoch_probe(epochs),
                 postgres_probe(database),
-                disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),
+                disk.probe(),
             ),
             metric_sources=(
                 supervisor.families,
@@ -263,6 +270,7 @@ async def open_process(
                 operation_families(operations),
                 switch.families,
                 pipeline_families(urls.redis),
+                disk.families,
             ),
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),
@@ -351,6 +359,10 @@ def _dead_letter_loops(
         Loop(name="dead-letter-tasks", run=BulkActionRunner(broker, database, log=log, clock=clock).run),
         Loop(name="dead-letter-audit", run=auditor.run),
     )
+
+
+def _floors(settings: ApiSettings) -> DiskFloors:
+    return DiskFloors(refuse_bytes=settings.min_free_disk_bytes, rewrite_bytes=settings.rewrite_disk_bytes)
 
 
 def _limits(settings: ApiSettings) -> Limits:

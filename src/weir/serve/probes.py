@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-
 from weir.api.services import ReadinessProbe
 from weir.broker.broker import Broker
 from weir.broker.preflight import check_redis
 from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.sql import NamedQuery
-from weir.embedded.datadir import free_space
-from weir.errors import ControlUnavailable, Unavailable
+from weir.errors import ControlUnavailable
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 
 _ONE = NamedQuery(name="one", sentence="Show that PostgreSQL answers.", text="SELECT 1 AS one")
@@ -52,14 +48,3 @@ def epoch_probe(epochs: Epochs) -> ReadinessProbe:
             return
 
     return ReadinessProbe(name="epoch", check=check)
-
-
-def disk_probe(path: Path, *, min_free_bytes: int) -> ReadinessProbe:
-    """The disk of the data directory, on which the embedded servers write, has free space."""
-
-    async def check() -> None:
-        existing, free_bytes = await asyncio.to_thread(free_space, path)
-        if free_bytes < min_free_bytes:
-            raise Unavailable(f"only {free_bytes} bytes are free in `{existing}`; make room")
-
-    return ReadinessProbe(name="disk", check=check)

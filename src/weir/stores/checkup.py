@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from weir.broker.preflight import inspect_redis, wrong_scheme
+from weir.broker.preflight import folder_of_server, inspect_redis, wrong_scheme
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
@@ -91,7 +91,13 @@ async def _look_safely(look: Callable[[], Awaitable[Section]]) -> Section:
 
 async def _redis(url: str) -> Section:
     state = await inspect_redis(url)
-    return {**asdict(state), "problems": [*wrong_scheme(url, state), *state.refusals(), *state.warnings()]}
+    folder = folder_of_server(state.process_id)
+    disk = {} if folder is None else {"disk_free_bytes": free_space(folder)[1]}
+    return {
+        **asdict(state),
+        **disk,
+        "problems": [*wrong_scheme(url, state), *state.refusals(), *state.warnings()],
+    }
 
 
 async def _postgres(url: str) -> Section:

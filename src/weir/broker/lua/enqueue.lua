@@ -19,6 +19,7 @@
 --- include "advance"
 --- include "gate_watch"
 --- include "known_keys"
+--- include "no_disk"
 --- include "admit"
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
@@ -41,6 +42,8 @@ end
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local now = clock()
+local refusal = no_disk(now)
+if refusal then return refusal end
 advance(q, now)
 
 -- Decide first, then write. Messages that queued operations will bring take room from every call but theirs.

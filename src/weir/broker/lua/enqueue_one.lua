@@ -14,6 +14,7 @@
 --- include "depth"
 --- include "environment_totals"
 --- include "advance"
+--- include "no_disk"
 --- include "readings"
 --- include "note_alarm"
 --- include "note_largest"
@@ -35,7 +36,7 @@ local totals = environment_totals(q)
 if totals[1] or totals[4] then return UNUSUAL end
 local now, allowed_until = clock(), redis.call('GET', shard_key.direct)
 if allowed_until and tonumber(allowed_until) < now then return UNUSUAL end
-if redis.call('EXISTS', q.key.gates) == 1 then return UNUSUAL end
+if redis.call('EXISTS', q.key.gates) == 1 or no_disk(now) then return UNUSUAL end
 if q.max_depth > 0 and depth(q) + q.reserved >= q.max_depth then return UNUSUAL end
 
 advance(q, now)

@@ -1,7 +1,5 @@
---- include "keys"
--- Whether somebody switched off the metrics of this shard. Read once per call, by the calls that may emit.
-local is_off
+--- include "shard_switch"
+-- Whether somebody switched off the metrics of this shard.
 local function switched_off()
-  if is_off == nil then is_off = redis.call('HGET', shard_key.metrics_switch, 'state') == 'off' end
-  return is_off
+  return shard_switch()[1] == 'off'
 end
