@@ -158,14 +158,16 @@ async def test_an_api_process_counts_the_messages_that_redis_counts(urls: StoreU
         first, second, third, fourth, *others = await house.pop("work")
         assert len(others) == 6
         assert await house.settle("ack", first) == 200
-        assert await house.settle("ack", first) == 409, "it is settled already"
+        assert await house.settle("ack", first) == 200, "it is settled already, and counted once"
         assert await house.settle("nack", second, delay_ms=0) == 200
-        assert await house.settle("nack", third, dead_letter=True) == 200
+        for _ in range(2):
+            assert await house.settle("nack", third, dead_letter=True) == 200
         assert await house.settle("ack", fourth, status="failed") == 200
         batch = [{key: one[key] for key in ("queue", "id", "lease")} for one in others]
         assert (await house.post("ack/batch", {"acknowledgments": batch}))[0] == 200
         (again,) = await until(lambda: house.pop("work"))
-        assert await house.settle("nack", again) == 200, "the last attempt: it dies"
+        for _ in range(2):
+            assert await house.settle("nack", again) == 200, "the last attempt: it dies"
 
         async def expired() -> bool:
             # Whoever finds them first: this pop, or the sweeper of the process.

@@ -232,7 +232,8 @@ async def test_a_pop_and_an_ack_over_http_are_spans_of_the_request_s_trace(
         assert trace_id(exported.span(name)) == PRODUCER_TRACE
     (link,) = exported.span("receive Q").links
     assert link.context.span_id == exported.span("send Q").context.span_id
-    assert (await house.client.post("/api/v1/ack", json=lease)).status_code == 409
+    foreign = {**lease, "lease": "0" * 32}
+    assert (await house.client.post("/api/v1/ack", json=foreign)).status_code == 409
     assert [about(span).get("error.type") for span in exported.named("ack Q")] == [None, "lapsed"]
 
 

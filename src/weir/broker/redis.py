@@ -368,6 +368,7 @@ class RedisBroker(RedisMessages):
                 replies.check(reply)
                 if len(reply) > 2 and self._activity is not None:
                     self._activity.count_retries(reply[2:])
+                self._discount_repeats(verb, reply[1])
                 settled += replies.settlements(reply[1])
             return settled
 
@@ -377,6 +378,15 @@ class RedisBroker(RedisMessages):
         answers = await asyncio.gather(*(settle(shard, group) for shard, group in shards))
         by_shard = {shard: answer for (shard, _), answer in zip(shards, answers, strict=True)}
         return groups.scatter(by_shard, missing=Settlement.LAPSED)
+
+    def _discount_repeats(self, verb: str, letters: bytes) -> None:
+        """Whoever counts answers counts those that are repeated too, so they are subtracted here."""
+        if self._activity is None or letters.islower():
+            return
+        if verb == "ack":
+            self._activity.count_acks(-letters.count(b"D"))
+        else:
+            self._activity.count_deaths(-letters.count(b"X" if verb == "nack" else b"D"))
 
     # upkeep
 

@@ -43,6 +43,7 @@ _OUTCOMES = {ord(letter): outcome for outcome, letter in layout.ENQUEUE_LETTERS.
 _NAMES_ANOTHER = b"dk"
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
 _SETTLEMENTS[ord("c")] = Settlement.CANCELLED
+_SETTLEMENTS |= {ord("D"): Settlement.DONE, ord("X"): Settlement.DEAD}
 _unpack_handed = layout.HANDED.unpack_from
 _HANDED_SIZE = layout.HANDED.size
 _unpack_dead = layout.DEAD.struct.unpack_from
@@ -89,6 +90,7 @@ def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
 
 
 def settlements(letters: bytes) -> list[Settlement]:
+    """A capital says that the lease was settled a while ago, and that the answer is repeated."""
     return [_SETTLEMENTS[letter] for letter in letters]
 
 

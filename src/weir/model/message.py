@@ -159,7 +159,7 @@ class Settlement(StrEnum):
     DEAD = "dead"
     """A nack that used up the last attempt; the message is on its way to the dead letters."""
     LAPSED = "lapsed"
-    """The lease lapsed, was settled before or revoked, or belongs to someone else; nothing changed."""
+    """The lease lapsed, was revoked or settled otherwise, or belongs to someone else; nothing changed."""
     CANCELLED = "cancelled"
     """Only `extend` answers it: the message was cancelled and the lease revoked; its handler may stop. After
     the other calls, workers ask `revoked` and then report it too."""

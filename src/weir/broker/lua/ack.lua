@@ -2,7 +2,7 @@
 -- ARGV  7 how long a result is kept in ms, 8… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes),
 --       the times of their handlers plus 1 (4 bytes each, 0: not told; '' if none is told), and the results, each the number of
 --       its lease (2 bytes), its length (4 bytes) and its bytes
--- Reply {'ok', one letter per lease: d done, now or a while ago, l lapsed} | {'stale'}
+-- Reply {'ok', one letter per lease: d done, D done a while ago, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"
@@ -48,7 +48,7 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 4 do
           order_keys[#order_keys + 1] = string.sub(member, MEMBER_SIZE + 1)
         end
       end
-      letters[i] = (lease or how_settled(now, tokens[i], ids[i]) == ACKED) and 'd' or 'l'
+      letters[i] = lease and 'd' or how_settled(now, tokens[i], ids[i]) == ACKED and 'D' or 'l'
     end
     if #done > 0 then
       end_acked(q, now, done, ending, order_keys, handlers)

@@ -1,6 +1,6 @@
 -- dead_letter: give up on messages at once, whatever attempts are left.
 -- ARGV  7… for each queue its ident, the failures and their errors (see `settle_failures`)
--- Reply {'ok', one letter per failure: d done, now or a while ago, l lapsed; fewer letters than failures if many bytes died} | {'stale'}
+-- Reply {'ok', one letter per failure: d done, D done a while ago, l lapsed; fewer letters than failures if many bytes died} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"

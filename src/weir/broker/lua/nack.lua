@@ -1,6 +1,6 @@
 -- nack: failed; wait for the next attempt, or die after the last one.
 -- ARGV  7… for each queue its ident, the failures and their errors (see `settle_failures`)
--- Reply {'ok', one letter per failure: d done, x dead, now or a while ago, l lapsed; fewer letters than failures if many bytes died, then for each
+-- Reply {'ok', one letter per failure: d done, x dead, D and X the same a while ago, l lapsed; fewer letters than failures if many bytes died, then for each
 --       d the ms until its retry} | {'stale'}
 --       (what was settled before is answered without the ms)
 --- include "call"

@@ -10,7 +10,7 @@
 --- include "finish"
 -- Settle failed messages: for each queue in the arguments from `at` its ident, the failures (FAILURE)
 -- and their errors (each after two bytes with its length). `step` settles one and answers its letter.
--- A failure that was settled a while ago gets the same letter again. The message of an uncounted failure was not tried at all. If many bytes die, the last failures stay as they are and get no
+-- A failure that was settled a while ago gets the same letter again, as a capital. The message of an uncounted failure was not tried at all. If many bytes die, the last failures stay as they are and get no
 -- letters: the caller brings them again.
 local function settle_failures(at, now, operation, step)
   local answers, stride, ways = {}, struct.size(FAILURE), FAILED[operation]
@@ -32,7 +32,7 @@ local function settle_failures(at, now, operation, step)
         if not lease then
           local how = how_settled(now, tokens[i], ids[i])
           for letter, way in pairs(ways) do
-            if how == way then letters[i] = letter end
+            if how == way then letters[i] = string.upper(letter) end
           end
         else
           done[#done + 1] = ids[i]
