@@ -19,6 +19,7 @@ BENCHES: dict[str, str] = {
     "client": "push, consume and work through the client, beside the clients of other queues",
     "broker": "messages in and out of Redis, beside other queues on the same server",
     "http": "push and pop over HTTP against a bare route",
+    "neighbour": "the pushes of one tenant while another does the worst that it may",
     "webhook": "signed webhooks against a bare route with the same check, and a burst",
     "load": "four times the capacity: goodput, order, waiting operations and how fast they drain",
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
