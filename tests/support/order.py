@@ -48,6 +48,8 @@ LONGEST = (
     "serve/test_deadlines.py",
     "serve/test_borders.py",
     "serve/test_roles.py",
+    "spec/test_changes.py",
+    "spec/test_odd_specs.py",
     "api/test_whole_api.py",
     "docs/test_tutorial.py",
     "outbox/test_relay.py",

@@ -35,8 +35,8 @@ from weir.spec.plan import Holding, Plan
 SQL = load_queries("weir.control", "spec_register.sql")
 KEPT_REVISIONS = 50
 NO_RULES = SpecRules()
-BUDGET = Budget(processor_s=10.0, wall_s=60.0, memory_bytes=1 << 30)
-"""What reading and planning one spec may cost; the largest takes 2 s."""
+BUDGET = Budget(processor_s=10.0, wall_s=60.0, memory_bytes=512 << 20)
+"""What reading and planning one spec may cost; the largest takes 2 s and 60 MiB."""
 # Plans and applies in one process, waiting ones included: of an environment, of an organization, of all.
 _MAX_OF_ENVIRONMENT = 3
 _MAX_OF_ORGANIZATION = 6
