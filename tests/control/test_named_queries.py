@@ -16,7 +16,7 @@ from weir.outbox import migrate as migrate_outbox
 SOURCE = Path(weir.__file__).parent
 BENCHES = SOURCE.parents[1] / "benches"
 NOT_POSTGRES = {"warehouse"}
-CLICKHOUSE_FILES = {BENCHES / "query.sql", BENCHES / "lives_rows.sql"}
+CLICKHOUSE_FILES = {BENCHES / name for name in ("query.sql", "lives_rows.sql", "neighbour.sql")}
 PREPARABLE = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH"}
 PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
 
