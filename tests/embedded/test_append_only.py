@@ -16,7 +16,7 @@ from redis import Redis
 from support.debian import fetched_server
 from support.servers import last_append_only, redis_server, start_server
 from support.waiting import wait_until
-from weir.embedded.aof_entries import Hole, Loss, loss_after, survey
+from weir.embedded.aof_entries import CutLoss, Hole, loss_after, survey
 from weir.embedded.append_only import (
     SINGLE,
     SPLIT,
@@ -302,7 +302,7 @@ def test_what_a_cut_would_lose_is_counted_in_messages(tmp_path: Path) -> None:
     ended = command(b"HDEL", b"weir:{000}:q:x:bodies", b"1")
     (tmp_path / SINGLE).write_bytes(ENTRY + b"junk" + put_in + b"*9 junk" + ended)
     sound = survey(tmp_path / SINGLE).sound
-    assert loss_after(tmp_path / SINGLE, sound) == Loss(commands=2, messages=2, ended=1)
+    assert loss_after(tmp_path / SINGLE, sound) == CutLoss(commands=2, messages=2, ended=1)
 
 
 def test_a_start_takes_a_hole_out_by_itself_and_says_so(tmp_path: Path) -> None:

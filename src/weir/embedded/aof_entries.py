@@ -52,7 +52,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class CutLoss:
     """What a cut would take away, as far as it can still be read."""
 
     commands: int
@@ -71,7 +71,7 @@ class _Torn(_Broken):
 
 
 def survey(path: Path) -> Survey:
-    """Read the file to its end, or to the first damage that is no hole."""
+    """Read the file to its end, or to the first damage that is not a hole."""
     sound, holes, in_transaction, torn = 0, [], False, False
     with path.open("rb") as file:
         while True:
@@ -107,7 +107,7 @@ def write_without_holes(path: Path, holes: tuple[Hole, ...], copy: Path) -> None
         os.fsync(target.fileno())
 
 
-def loss_after(path: Path, sound: int) -> Loss:
+def loss_after(path: Path, sound: int) -> CutLoss:
     """Read what stands behind the damage at `sound`, as far as it can be read again."""
     commands = messages = ended = known = 0
     with path.open("rb") as file:
@@ -127,7 +127,7 @@ def loss_after(path: Path, sound: int) -> Loss:
                         ended += len(command) - 2
             except _Broken:
                 continue
-    return Loss(commands=commands, messages=messages, ended=ended)
+    return CutLoss(commands=commands, messages=messages, ended=ended)
 
 
 def _beginnings(path: Path, start: int) -> Iterator[int]:
