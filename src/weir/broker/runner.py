@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from hiredis import pack_command
 from redis.asyncio import Connection, Redis
 from redis.asyncio.cluster import RedisCluster
@@ -42,7 +42,7 @@ _UNDO_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _LAST_UNDO_S = 1.0
 """How long closing waits for what is being undone."""
 _LOST = replies.Word.LOST.encode()
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 Client = Redis | RedisCluster
 ScriptClient = Client | LoopRedis
@@ -238,13 +238,13 @@ class ScriptRunner:
         """The reply, unless the server lost the data that this process knows."""
         if reply[0] == _LOST:
             if shard not in self._lost:
-                log.error("Redis lost its data, or is another one; nothing is done there", shard=shard)
+                log.error("Redis lost the data of shard %d, or is another one; nothing is done there", shard)
             self._lost.add(shard)
             self._announced.discard(shard)
             raise checks.data_lost()
         if self._lost and shard in self._lost:
             self._lost.discard(shard)
-            log.warning("Redis has its data again", shard=shard)
+            log.warning("Redis has the data of shard %d again", shard)
         return reply
 
     async def _announce(self, shard: int) -> None:
