@@ -32,6 +32,7 @@ from weir.api.schemas.messages import (
 from weir.api.services import Services, present
 from weir.errors import ControlUnavailable, InvalidInput, NotFound
 from weir.lineage.children import Relative
+from weir.model.beside_loop import beside_loop
 from weir.model.ids import MessageId, check_id
 from weir.model.inspection import (
     MAX_PAGE,
@@ -113,11 +114,17 @@ async def find_message_by_key(
 async def show_message(message_id: str, access: Reader, services: App) -> Response:
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
     found, kept = await _look_up_with_kept(services, access.environment, message_id)
-    document = _message_view(found, trace_url=services.trace_url).model_dump(mode="json")
+    size = 0 if found.detail is None else len(found.detail.payload)
+    body = await beside_loop(_message_document, size, found, kept, trace_url=services.trace_url)
+    return Response(body, media_type="application/json")
+
+
+def _message_document(found: FoundMessage, kept: Kept | None, *, trace_url: str | None) -> bytes:
+    document = _message_view(found, trace_url=trace_url).model_dump(mode="json")
     document |= kept_members(kept)
     if found.detail is not None:
         document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
-    return Response(orjson.dumps(document), media_type="application/json")
+    return orjson.dumps(document)
 
 
 async def _look_up_with_kept(
