@@ -74,7 +74,19 @@ def api(
         folder, postgres_url=postgres_url, template=migrated_template, warehouses=warehouses
     ) as api:
         asyncio.run(fill(api, request.param))
+        asyncio.run(wait_for_letters(api, request.param.expired))
         yield api
+
+
+async def wait_for_letters(api: WatchedApi, count: int) -> None:
+    """Wait until all expired messages are letters, so that a request is not blamed for their way there."""
+    async with client_of(api) as client:
+
+        async def arrived() -> bool:
+            consumers = (await client.get("/api/v1/dlq/consumers")).json()["items"]
+            return sum(one["dead_count"] for one in consumers) >= count
+
+        await until(arrived, within_s=600)
 
 
 async def fill(api: WatchedApi, scale: Scale) -> None:
