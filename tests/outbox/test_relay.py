@@ -6,12 +6,15 @@ import asyncio
 import json
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from outbox.world import Dying, World
+from support.pgbouncer import pooled_url
 from support.waiting import until
 from weir.outbox import apush, push
 from weir.spec.ir import QueueSpec, Retention
@@ -197,3 +200,51 @@ async def test_a_database_that_is_away_is_waited_for(world: World, url: str) -> 
         async with await psycopg.AsyncConnection.connect(real) as connection:
             await apush(connection, "receipts", 1)
         await until(world.empty)
+
+
+async def test_behind_a_pooler_messages_arrive_once_and_no_session_keeps_anything(world: World) -> None:
+    with pooled_url(world.url) as url:
+        await asyncio.to_thread(_write, world.url, transactions=200)
+        behind = replace(world, url=url)
+        async with behind.relaying(), behind.relaying():
+            await until(world.empty)
+            with psycopg.connect(url, autocommit=True, prepare_threshold=None) as looker:
+                for _ in range(6):
+                    row = looker.execute(
+                        "SELECT (SELECT count(*) FROM pg_prepared_statements),"
+                        " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
+                    ).fetchone()
+                    assert row == (0, 0)
+    numbers = [number for _, number in values(await world.take())]
+    assert len(numbers) == len(set(numbers))
+
+
+async def test_a_relay_whose_parts_were_taken_over_pushes_nothing_and_begins_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = uuid4()
+    async with world.relaying():
+        with psycopg.connect(world.url, autocommit=True) as connection:
+
+            def holders() -> list[object]:
+                rows = connection.execute("SELECT holder FROM weir_outbox.parts").fetchall()
+                return [row[0] for row in rows]
+
+            async def has_all() -> bool:
+                return len(holders()) == 8 and all(holders())
+
+            await until(has_all)
+            connection.execute(
+                "UPDATE weir_outbox.parts SET holder = %s, held_until = clock_timestamp() + interval '1 s'",
+                (other,),
+            )
+
+            async def noticed() -> bool:
+                return "another relay took over" in caplog.text
+
+            await until(noticed)
+
+            async def has_them_again() -> bool:
+                return other not in holders()
+
+            await until(has_them_again)

@@ -12,14 +12,24 @@ VALUES (CAST(%(id)s AS uuid), %(queue)s, %(key)s, %(payload)s, %(is_json)s, %(he
 SELECT queue, payload, headers FROM weir_outbox.messages WHERE id = CAST(%(id)s AS uuid)
 
 -- name: take_part
--- Take a part of the stripes for this session, unless another relay has it. Only relays use this class of locks.
-SELECT pg_try_advisory_lock(1466526067, %(part)s::int) AS taken
-
--- name: begin_part
--- Count a start of this part: it tells how often a relay ended before it could say that all is well.
-INSERT INTO weir_outbox.parts AS p (part, starts) VALUES (%(part)s, 1)
-ON CONFLICT (part) DO UPDATE SET starts = least(p.starts, 1000) + 1
+-- Take a part of the stripes for a while, unless another relay has it; no row then. It counts as a start: that tells how
+-- often a relay ended before it could say that all is well.
+INSERT INTO weir_outbox.parts AS p (part, starts, holder, held_until)
+VALUES (%(part)s, 1, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+ON CONFLICT (part) DO UPDATE
+SET starts = least(p.starts, 1000) + 1, holder = excluded.holder, held_until = excluded.held_until
+WHERE p.holder IS NULL OR p.held_until < clock_timestamp()
 RETURNING starts
+
+-- name: keep_parts
+-- Keep the parts of this relay for a while longer; returns those that it still has.
+UPDATE weir_outbox.parts SET held_until = clock_timestamp() + make_interval(secs => %(seconds)s)
+WHERE holder = %(holder)s
+RETURNING part
+
+-- name: leave_parts
+-- Give up the parts of this relay, so that another takes them at once.
+UPDATE weir_outbox.parts SET holder = NULL, held_until = NULL WHERE holder = %(holder)s
 
 -- name: calm_parts
 -- Note that these parts were relayed without an end of their relay.

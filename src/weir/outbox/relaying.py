@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 from psycopg.rows import dict_row
@@ -43,7 +45,11 @@ PARTS = 8
 """How many batches go out at once. The index and the queries, with `stripe & 7`, are made for this number."""
 POLL_S = 0.05
 TAKE_PARTS_EVERY_S = 1.0
-"""How often a relay looks for parts of a relay that ended."""
+"""How often a relay looks for parts of a relay that ended, and keeps its own."""
+LEASE_S = 6.0
+"""How long a part belongs to a relay that does not keep it: it was killed, or stands still."""
+LEAVE_S = 1.0
+"""How long a relay that ends may take to give up its parts."""
 MAX_BYTES = 512 << 10
 """A batch takes messages until their payloads and headers have so many bytes. The API takes 1 MiB."""
 ANSWER_S = 10.0
@@ -74,7 +80,11 @@ async def relay(database: str, weir: AsyncWeir) -> None:
         started_s = time.monotonic()
         try:
             async with _Session(database) as session:
-                await _Relay(session, weir).run()
+                relay = _Relay(session, weir)
+                try:
+                    await relay.run()
+                finally:
+                    await relay.leave()
         except* (psycopg.Error, OSError, TimeoutError) as errors:
             failures = 1 if time.monotonic() - started_s > RECONNECT.longest_s else failures + 1
             log.warning("the database of the outbox fails: %s", _first_words(errors))
@@ -91,8 +101,12 @@ def _first_words(errors: BaseExceptionGroup[BaseException]) -> str:
     return str(first).strip() or type(first).__name__
 
 
+class PartsLost(OSError):
+    """Another relay may have the parts of this one by now."""
+
+
 class _Session:
-    """One connection, whose session holds the locks of the parts. Every wait for the server has a limit."""
+    """One connection, with nothing that belongs to its session. Every wait for the server has a limit."""
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -104,6 +118,8 @@ class _Session:
             row_factory=dict_row,
             connect_timeout=5,
             application_name="weir-outbox-relay",
+            # A pooler gives each statement any of its sessions, and prepared statements have names there.
+            prepare_threshold=None,
             # So a server that vanished is noticed even while no statement runs.
             keepalives_idle=10,
             keepalives_interval=5,
@@ -149,6 +165,9 @@ class _Relay:
     def __init__(self, session: _Session, weir: AsyncWeir) -> None:
         self._session = session
         self._weir = weir
+        self._holder = uuid4()
+        self._kept_s = -math.inf
+        """When the parts were kept last; they are this relay's for `LEASE_S` from then on."""
         self._parts: dict[int, _Part] = {}
         self._held = _HeldQueues()
         self._passed_over: set[str] = set()
@@ -165,6 +184,7 @@ class _Relay:
                 for part in await self._take_parts():
                     self._parts[part.number] = part
                     tasks.create_task(self._serve(part))
+                await self._keep_parts()
                 until_s = time.monotonic() + TAKE_PARTS_EVERY_S
                 while time.monotonic() < until_s:
                     await self._look()
@@ -175,11 +195,29 @@ class _Relay:
         taken = []
         for part in range(PARTS):
             if part not in self._parts:
-                (row,) = await self._session.fetch(SQL["take_part"], part=part)
-                if row["taken"]:
-                    (row,) = await self._session.fetch(SQL["begin_part"], part=part)
-                    taken.append(_Part(part, starts=row["starts"]))
+                rows = await self._session.fetch(
+                    SQL["take_part"], part=part, holder=self._holder, seconds=LEASE_S
+                )
+                taken += [_Part(part, starts=row["starts"]) for row in rows]
         return taken
+
+    async def _keep_parts(self) -> None:
+        began_s = time.monotonic()
+        rows = await self._session.fetch(SQL["keep_parts"], holder=self._holder, seconds=LEASE_S)
+        if not self._parts.keys() <= {row["part"] for row in rows}:
+            raise PartsLost("another relay took over, because this one stood still")
+        self._kept_s = began_s
+
+    def _require_parts(self) -> None:
+        """Raise if another relay may have taken the parts: what it pushes must not be passed by."""
+        if time.monotonic() - self._kept_s > LEASE_S:
+            raise PartsLost("this relay stood still for too long, and begins again")
+
+    async def leave(self) -> None:
+        """Give up the parts. If the database does not answer, they are free in a moment all the same."""
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._session.fetch(SQL["leave_parts"], holder=self._holder)
 
     def _held_names(self) -> list[str]:
         """The queues that get nothing now. If one was let go, all messages are looked through again."""
@@ -260,6 +298,7 @@ class _Relay:
             part.after = rows[0]["position"] - 1
         if part.limit == 1 and not await self._may_go_out(part, rows[0]):
             return True
+        self._require_parts()
         push = BatchPush(self._weir)
         await push.push(rows)
         await self._store(push)
