@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
+from weir.errors import Conflict
 from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline import rebuild_tasks
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import MIN_FILES, SETTLED_MS, compact
 from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
+from weir.pipeline.gap_losses import gaps_by_shard
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.pipeline.rebuild_tasks import FILES_PER_TASK
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD, EventKind, QueueOperation
 from weir.telemetry.streams import stream_key
+from weir.warehouse.audit_reader import AuditReader
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.tables import GapKind
 
 ALWAYS_MS = 4_000_000_000_000
 BATCHES = 12
@@ -157,3 +163,83 @@ def test_a_rebuild_of_all_kinds_of_events_gives_every_column_of_every_tier_back(
         for was, now in zip(rows, after[table], strict=True):
             assert {name: now[name] for name in now if now[name] != was[name]} == {}, (table, was)
     assert {row["last"]["queue_length"] for row in after["queue_metrics_1h"][-8:]} >= {0}
+
+
+def queue_files(options: PipelineOptions) -> list[Path]:
+    """The files of the queue metric, the largest last."""
+    root = Path(str(options.archive))
+    return sorted(root.glob("metric=queue/hour=*/*.parquet"), key=lambda path: path.stat().st_size)
+
+
+def cut_short(path: Path) -> None:
+    """The footer is gone, as after a disk that was full."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def spoil_pages(path: Path) -> None:
+    """The footer is whole, and the pages before it are not."""
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 600 + content[604:])
+
+
+def held(warehouse: ClickHouseConnection) -> int:
+    return int(warehouse.rows("SELECT sum(events) AS events FROM queue_metrics_1h")[0]["events"])
+
+
+@pytest.mark.parametrize("damage", [cut_short, spoil_pages])
+def test_a_rebuild_names_a_damaged_file_and_deletes_nothing(
+    spark: SparkSession,
+    options: PipelineOptions,
+    warehouse: ClickHouseConnection,
+    emission: Emission,
+    flow: Flow,
+    damage: Callable[[Path], None],
+) -> None:
+    for _ in range(2):
+        emission.emit(300)
+        flow.move()
+    before, damaged = held(warehouse), queue_files(options)[-1]
+    damage(damaged)
+    with pytest.raises(Conflict, match=f"{damaged.name}` cannot be read"):
+        rebuild(spark, options, from_ms=0, to_ms=ALWAYS_MS, metrics=["queue"])
+    assert held(warehouse) == before == 600
+
+
+def test_a_forced_rebuild_records_the_hour_of_a_damaged_file_as_a_gap_that_explains_no_loss(
+    spark: SparkSession,
+    options: PipelineOptions,
+    warehouse: ClickHouseConnection,
+    emission: Emission,
+    flow: Flow,
+) -> None:
+    for _ in range(2):
+        emission.emit(300)
+        flow.move()
+    damaged = queue_files(options)[-1]
+    spoil_pages(damaged)
+    done = rebuild(spark, options, from_ms=0, to_ms=ALWAYS_MS, metrics=["queue"], force=True)
+    gaps = AuditReader(warehouse).gaps()
+    assert held(warehouse) == done.events["queue"] < 600
+    assert {gap.kind for gap in gaps} == {GapKind.UNREADABLE}
+    assert {gap.shard for gap in gaps} == set(range(options.shards))
+    assert done.gaps == len(gaps)
+    assert gaps_by_shard(gaps) == {}
+
+
+def test_a_missing_file_is_noticed_although_files_that_overlap_make_up_its_number(
+    spark: SparkSession,
+    options: PipelineOptions,
+    warehouse: ClickHouseConnection,
+    emission: Emission,
+    flow: Flow,
+) -> None:
+    for _ in range(2):
+        emission.emit(300)
+        flow.move()
+    first, second = queue_files(options)[:2]
+    second.unlink()
+    for name in ("a", "b"):
+        first.with_name(f"{name}.parquet").write_bytes(first.read_bytes())
+    with pytest.raises(Conflict, match="the archive only"):
+        rebuild(spark, options, from_ms=0, to_ms=ALWAYS_MS, metrics=["queue"])
+    assert held(warehouse) == 600

@@ -165,7 +165,7 @@ async def test_a_value_from_before_the_window_does_not_jump_over_dropped_events(
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 7_200_000, gauges={"queue_length": 3})])
     land_gap(lone.connection, start_ms=NOW_MS - 3_700_000, end_ms=NOW_MS - 3_650_000, kind=kind)
     history = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
-    assert set(history.series.columns["queue_length"]) == {None if kind is GapKind.DROPPED else 3}
+    assert set(history.series.columns["queue_length"]) == {3 if kind is GapKind.SWITCHED_OFF else None}
 
 
 async def test_a_sparkline_shows_no_depth_while_metrics_were_off(

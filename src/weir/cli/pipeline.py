@@ -116,7 +116,9 @@ def rebuild(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Rebuild an hour even if the archive holds less of it than the tiers."),
+        typer.Option(
+            "--force", help="Rebuild hours of which the archive lacks events, and record them as gaps."
+        ),
     ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
     data_dir: DataDirOption = None,
@@ -147,7 +149,8 @@ def rebuild(
         typer.echo(json.dumps(asdict(done)))
     else:
         counts = ", ".join(f"{count} of `{name}`" for name, count in done.events.items())
-        typer.echo(f"rebuilt from {amount(done.files, 'file')}: {counts} events")
+        lost = f"; the archive lacks events, so {amount(done.gaps, 'gap')} were recorded" if done.gaps else ""
+        typer.echo(f"rebuilt from {amount(done.files, 'file')}: {counts} events{lost}")
 
 
 @app.command()
@@ -228,10 +231,13 @@ def bundle(
 def _options(settings: Settings) -> Any:
     from weir.serve.pipeline import pipeline_options
     from weir.stores.ready import redis_ready
+    from weir.telemetry.store import StreamStore
 
     import_from_here()
     urls = resolve_urls(settings)
     run_until_done(redis_ready(urls.redis, say=say))
+    with closing(StreamStore(urls.redis)) as store:
+        store.require_shards(settings.shards)
     return pipeline_options(settings, urls)
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.audit_reader import Counts, GapReport, ShardQueue
+from weir.warehouse.tables import GapKind
 
 
 def gaps_by_shard(gaps: Sequence[GapReport], *, metric: str = "queue") -> dict[int, list[GapReport]]:
-    """The gaps in the events of one metric."""
+    """The gaps in the events of one metric. A rebuild changes only the tiers, so its gaps explain no loss."""
     found: dict[int, list[GapReport]] = {}
     for gap in gaps:
-        if gap.metric == metric:
+        if gap.metric == metric and gap.kind is not GapKind.UNREADABLE:
             found.setdefault(gap.shard, []).append(gap)
     return found
 

@@ -1,7 +1,8 @@
 """Rebuilds the tiers from the archive over any span of hours, with the transforms of the streaming job.
 
-The span is deleted from every tier and filled again while the pipeline pauses. If a rebuild is interrupted,
-run it again. The ledger does not change: it counts what arrived, not what is kept.
+Every file of the span is read to its end and counted first. Then the span is deleted from every tier and
+filled again while the pipeline pauses. If a rebuild is interrupted, run it again. The ledger does not change:
+it counts what arrived, not what is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,26 +20,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import InvalidInput
 from weir.model.durations import HOUR_MS
-from weir.pipeline.archive import Archive, ArchiveFile, covered_once, within
+from weir.pipeline.archive import Archive, within
 from weir.pipeline.batches import insert_merged
-from weir.pipeline.coverage import require_coverage
+from weir.pipeline.coverage import TASKS_PER_ROUND, ArchiveSurvey, gaps_of, require_coverage, survey
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.leases import Prolong
 from weir.pipeline.partials import SPARK_SCHEMA, Partial, record_batch
 from weir.pipeline.plain_rows import rows_of
 from weir.pipeline.quiet import quiet
-from weir.pipeline.rebuild_tasks import RebuildTask, SizedPiece, rebuild_tasks
+from weir.pipeline.rebuild_tasks import RebuildTask
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.upkeep import archive_lease
 from weir.telemetry.store import StreamStore
-from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.ingest import GapRow, insert_gaps
 
-TASKS_PER_ROUND = 64
-"""Tasks that Spark runs before the pause and the lease are checked again."""
-EVENT_BYTES = 128
-"""Bytes of a file that count as one event. Only events of the log take more, so this bounds their tasks."""
 _TASKS_SCHEMA = "token string, whole boolean, pieces string"
 
 
@@ -51,6 +47,8 @@ class Rebuilt:
     to_ms: int
     files: int
     events: dict[str, int]
+    gaps: int
+    """Gaps that `force` left: one per hour, shard and metric of which the archive lacks events."""
 
 
 def rebuild(
@@ -64,14 +62,15 @@ def rebuild(
 ) -> Rebuilt:
     """Replace every hour that the span from `from_ms` to before `to_ms` touches, in all tiers of the metrics.
 
-    Hours with fewer events in the archive than in the tiers are refused, unless `force` is set.
+    Damaged files, and hours with fewer events in the archive than in the tiers, are refused; with `force`
+    they are recorded as gaps.
     """
     if options.archive is None:
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
     begin, end = whole_hours(from_ms, to_ms)
     chosen = [one for one in options.definitions if not metrics or one.name in metrics]
     # A new token per run: with the tokens of an earlier rebuild, ClickHouse would ignore the inserts.
-    run, files, events = uuid4().hex, 0, {}
+    run, files, gaps, events = uuid4().hex, 0, list[GapRow](), {}
     with (
         closing(StreamStore(options.redis_url)) as store,
         closing(ClickHouseConnection(options.clickhouse_url, timeout_s=600)) as warehouse,
@@ -83,22 +82,27 @@ def rebuild(
             require_still()
             prolong_lease()
 
-        found = {
-            one.name: Archive(options.archive).files(one.name, from_ms=begin, to_ms=end) for one in chosen
-        }
-        # Check all metrics before the first is cleared: a refusal must leave every tier as it was.
-        if not force:
-            for definition in chosen:
-                require_coverage(warehouse, options.archive, definition, found[definition.name], (begin, end))
-        for definition in chosen:
-            mine = found[definition.name]
-            files += len(mine)
+        # Read all files of all metrics before the first is cleared: a refusal leaves every tier as it was.
+        surveys = dict[str, ArchiveSurvey]()
+        for one in chosen:
+            found = Archive(options.archive).files(one.name, from_ms=begin, to_ms=end)
+            surveys[one.name] = survey(spark, options.archive, one, found, prolong=prolong)
+            files += len(found) - len(surveys[one.name].damaged)
+        for one in chosen:
+            if force:
+                gaps += gaps_of(warehouse, one, surveys[one.name], (begin, end), shards=options.shards)
+            else:
+                require_coverage(warehouse, one, surveys[one.name], (begin, end))
+        # First the gaps: if the rebuild is interrupted, nothing tells of the lost events any more.
+        insert_gaps(warehouse, gaps, token=run, now_ms=time.time_ns() // 1_000_000)
+        for one in chosen:
             prolong()
-            clear(warehouse, definition, from_ms=begin, to_ms=end)
-            events[definition.name] = _refill(spark, options.sink, definition, mine, run=run, prolong=prolong)
+            clear(warehouse, one, from_ms=begin, to_ms=end)
+            tasks = surveys[one.name].tasks
+            events[one.name] = _refill(spark, options.sink, one, tasks, run=run, prolong=prolong)
         # A batch or another process that came in between may have changed the tiers or the archive.
         prolong()
-    return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
+    return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events, gaps=len(gaps))
 
 
 def whole_hours(from_ms: int, to_ms: int) -> tuple[int, int]:
@@ -123,12 +127,11 @@ def _refill(
     spark: SparkSession,
     sink: SinkOptions,
     definition: MetricDefinition,
-    files: Sequence[ArchiveFile],
+    tasks: Sequence[RebuildTask],
     *,
     run: str,
     prolong: Prolong,
 ) -> int:
-    tasks = list(rebuild_tasks(_hours(sink, files), mergeable=not definition.plain))
     total = 0
     for start in range(0, len(tasks), TASKS_PER_ROUND):
         prolong()
@@ -184,22 +187,6 @@ def _partials(
     rows = [(f"{token}-{number}", one.whole, json.dumps(one.pieces)) for number, one in enumerate(tasks)]
     frame = spark.createDataFrame(rows, _TASKS_SCHEMA).repartition(len(rows))
     return frame.mapInArrow(partial(_added_up, options=sink, definition=definition), SPARK_SCHEMA)
-
-
-def _hours(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[list[SizedPiece]]:
-    """The files of each hour with the ranges that they contribute, because files of one hour may overlap."""
-    archive = Archive(str(sink.archive))
-    for _, grouped in groupby(files, key=lambda file: file.folder):
-        of_hour = {file.path: file for file in grouped}
-        counting = covered_once([(path, archive.ranges(path)) for path in of_hour])
-        pieces = [(piece, _weight(archive, of_hour[piece[0]])) for piece in counting if piece[1]]
-        # In stream order: tasks that share an hour then share few buckets of it.
-        yield sorted(pieces, key=lambda sized: min(parse_id(after) for _, after, _ in sized[0][1]))
-
-
-def _weight(archive: Archive, file: ArchiveFile) -> int:
-    """How many events a file counts as; payloads make the events of the log large."""
-    return max(archive.rows(file.path), file.size // EVENT_BYTES)
 
 
 def _added_up(

@@ -71,7 +71,7 @@ WITH
 (
     SELECT groupArray((toUnixTimestamp64Milli(from_at), toUnixTimestamp64Milli(to_at)))
     FROM metric_gaps
-    WHERE metric = 'queue' AND shard = {shard:UInt16} AND from_at < fromUnixTimestamp64Milli({until_ms:Int64})
+    WHERE metric = 'queue' AND shard = {shard:UInt16} AND kind != 'unreadable' AND from_at < fromUnixTimestamp64Milli({until_ms:Int64})
 ) AS gaps
 SELECT
     organization, project, environment, queue,

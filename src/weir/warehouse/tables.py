@@ -63,6 +63,8 @@ class GapKind(StrEnum):
     """Redis dropped events before they were read."""
     SWITCHED_OFF = "switched_off"
     """Somebody switched metrics off."""
+    UNREADABLE = "unreadable"
+    """A forced rebuild found files of the archive damaged or gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class LogGapView(BaseModel):
 
     from_ms: int
     to_ms: int
-    kind: Literal["dropped", "switched_off"]
+    kind: Literal["dropped", "switched_off", "unreadable"]
     reason: str
 
 

@@ -132,6 +132,8 @@ class LandedGap:
         start, end = moment(self.span.start_ms), moment(self.span.end_ms)
         if self.kind is GapKind.DROPPED:
             return f"events from {start} to {end} were dropped before they were read"
+        if self.kind is GapKind.UNREADABLE:
+            return f"events from {start} to {end} were rebuilt from an archive that lacks some of them"
         if self.ended:
             return f"metrics were switched off from {start} to {end}"
         return f"metrics are switched off since {start}"
@@ -180,8 +182,9 @@ class Trust:
         found = [gap for gap in self.gaps if gap.span.end_ms >= start_ms and gap.span.start_ms < end_ms]
         return sorted(found, key=lambda gap: gap.span.start_ms)
 
-    def spans(self, kind: GapKind) -> list[TimeSpan]:
-        return [gap.span for gap in self.gaps if gap.kind is kind]
+    def spans(self, *, switched_off: bool) -> list[TimeSpan]:
+        """The spans in which metrics were off, or else those whose events are lost."""
+        return [gap.span for gap in self.gaps if (gap.kind is GapKind.SWITCHED_OFF) is switched_off]
 
 
 class TrustReader:

@@ -24,7 +24,7 @@ from weir.warehouse.reading.series_shapes import (
     sketch_parts,
     with_waits,
 )
-from weir.warehouse.tables import ENVIRONMENTS, QUEUES, GapKind, TierSet
+from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
 """How far back the window's own tier is searched for the seed; before that, the tier of hours is searched."""
@@ -106,14 +106,14 @@ class HistoryReader:
         )
         # The seed is a second question of its own, so it is asked only if its answer can matter (0060).
         seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
-        dropped = trust.spans(GapKind.DROPPED)
+        dropped = trust.spans(switched_off=False)
         series = build_series(
             window,
             shape=shape,
             found=with_waits(found),
             seed=_carried_seed(seeds, window, dropped=dropped),
             gaps=dropped,
-            off=trust.spans(GapKind.SWITCHED_OFF),
+            off=trust.spans(switched_off=True),
             known=self._known(window.resolution, trust),
         )
         return History(

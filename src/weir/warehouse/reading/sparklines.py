@@ -55,7 +55,7 @@ def lost_slots(gaps: Sequence[LandedGap], *, start_ms: int, slot_ms: int) -> Map
         first = max((gap.span.start_ms - start_ms) // slot_ms, 0)
         last = min((gap.span.end_ms - 1 - start_ms) // slot_ms, SPARKLINE_SLOTS - 1)
         for slot in range(first, last + 1):
-            lost[slot] = lost.get(slot, False) or gap.kind is GapKind.DROPPED
+            lost[slot] = lost.get(slot, False) or gap.kind is not GapKind.SWITCHED_OFF
     return lost
 
 
