@@ -220,6 +220,20 @@ async def test_a_server_that_lost_its_data_is_noticed(broker: RedisBroker) -> No
     assert await broker.epoch() is None
 
 
+async def test_a_server_keeps_the_number_of_shards_that_was_written_first(
+    broker: RedisBroker, server: RunningServer
+) -> None:
+    assert await broker.written_shards() is None
+    await broker.write_shards()
+    assert await broker.written_shards() == 4
+    other = RedisBroker(RedisConnection(url=server.url), shards=8)
+    try:
+        await other.write_shards()
+        assert await other.written_shards() == 4
+    finally:
+        await other.aclose()
+
+
 async def test_nothing_is_done_on_a_server_that_lost_its_data(
     broker: RedisBroker, queue: QueueRef, server: RunningServer
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from weir.errors import BrokerUnavailable
+from weir.errors import BrokerUnavailable, Misconfigured
 from weir.telemetry.entries import Entries
 from weir.telemetry.progress import read_lags
 from weir.telemetry.store import StreamGap, StreamStore, Tail, _tail
@@ -123,3 +123,11 @@ def test_probes_look_up_many_ids_in_one_round_trip(redis: Redis, store: StreamSt
         [],
     ]
     assert (store.last_until(KEY, "9-5"), store.last_until(KEY, "3-0")) == ("9-0", None)
+
+
+def test_a_pipeline_with_another_number_of_shards_is_refused(redis: Redis, store: StreamStore) -> None:
+    store.require_shards(8)
+    redis.set("weir:shards", 4)
+    store.require_shards(4)
+    with pytest.raises(Misconfigured, match="set it to 4"):
+        store.require_shards(8)

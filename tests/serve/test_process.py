@@ -15,7 +15,7 @@ from weir.control.epochs import Epochs
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
-from weir.errors import BrokerUnavailable
+from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.backoff import Backoff
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
@@ -31,8 +31,16 @@ from weir.testing.memory import MemoryBroker
 class LivingBroker:
     """A Redis whose lives a test decides."""
 
-    def __init__(self) -> None:
+    def __init__(self, shards: int = 4) -> None:
         self.name: str | None = None
+        self.written: int | None = None
+        self.shards = shards
+
+    async def written_shards(self) -> int | None:
+        return self.written
+
+    async def write_shards(self) -> None:
+        self.written = self.written or self.shards
 
     async def epoch(self) -> str | None:
         return self.name
@@ -145,6 +153,35 @@ async def test_two_processes_agree_on_the_first_life(database: Database) -> None
     redis = LivingBroker()
     await asyncio.gather(*(Epochs(database, redis).agree() for _ in range(5)))
     await Epochs(database, redis).check()
+
+
+async def test_a_process_with_another_number_of_shards_refuses_to_start_and_leaves_no_trace(
+    database: Database,
+) -> None:
+    redis = LivingBroker(shards=4)
+    await Epochs(database, redis).agree()
+    assert redis.written == 4
+    redis.shards = 8
+    del redis.held
+    for forget in (False, True):
+        # A Redis of before the number was written, and PostgreSQL knows it.
+        redis.written = None if forget else redis.written
+        with pytest.raises(Misconfigured, match="over 4 shards, and `WEIR_SHARDS` is 8 here; set it to 4"):
+            await Epochs(database, redis).agree()
+        assert redis.written == (None if forget else 4)
+    assert not hasattr(redis, "held")
+    redis.shards = 4
+    await Epochs(database, redis).agree()
+
+
+async def test_an_empty_redis_may_begin_with_another_number_of_shards(database: Database) -> None:
+    await Epochs(database, LivingBroker(shards=4)).agree()
+    empty = LivingBroker(shards=8)
+    await Epochs(database, empty).agree(accept_loss=True)
+    assert empty.written == 8
+    empty.shards = 4
+    with pytest.raises(Misconfigured, match="over 8 shards"):
+        await Epochs(database, empty).agree()
 
 
 async def test_the_first_token_is_kept_privately_and_replaced_when_it_ends(

@@ -10,15 +10,18 @@ from urllib.parse import quote, urlsplit
 import pytest
 from structlog.testing import capture_logs
 
+from support.urls import with_database
 from support.waiting import until
 from weir.broker.preflight import check_redis
 from weir.control.database import Database
 from weir.errors import Misconfigured, WarehouseUnavailable
+from weir.redis_client import connect
 from weir.serve.run import serve
 from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
 from weir.stores.checkup import checkup
 from weir.stores.open import open_stores
 from weir.stores.ready import postgres_ready, stores_ready
+from weir.telemetry.streams import SHARDS
 from weir.warehouse.connection import ClickHouseConnection
 
 
@@ -61,6 +64,21 @@ async def test_doctor_says_it_once(redis_url: str, postgres_url: str, clickhouse
     (said,) = [problem for problem in report["problems"] if "PostgreSQL" in problem]
     assert said.startswith("postgres: PostgreSQL refuses the user or password")
     assert "webhooks: not checked, because PostgreSQL is not ready" in report["notes"]
+
+
+async def test_doctor_shows_the_number_of_shards_and_names_another_one(
+    redis_url: str, postgres_url: str, clickhouse_url: str
+) -> None:
+    # A database of its own, because the key has a fixed name.
+    url = with_database(redis_url, "7")
+    settings = Settings(redis_url=url, postgres_url=postgres_url, clickhouse_url=clickhouse_url, shards=8)
+    async with connect(url) as client:
+        await client.execute_command("SET", SHARDS, 4)
+        report = await checkup(settings)
+        await client.execute_command("DEL", SHARDS)
+    assert report["redis"]["shards"] == 4
+    (said,) = [problem for problem in report["problems"] if "shards" in problem]
+    assert "set it to 4" in said
 
 
 async def test_no_process_starts_with_a_wrong_password_of_redis(

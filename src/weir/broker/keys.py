@@ -1,6 +1,7 @@
 """The one place where Redis keys are spelled, for Python and for the scripts alike.
 
     weir:epoch                           string  the epoch of the data in this Redis; gone after FLUSHALL
+    weir:shards                          string  over how many shards its environments are spread
     weir:{shard-3}:epoch:EPOCH           string  the same, as scripts see it
     weir:{shard-3}:active                zset    environments that may be served -> their turn
     weir:{shard-3}:turn                  string  the last turn that was given

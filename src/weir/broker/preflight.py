@@ -14,9 +14,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
+from weir.broker.failures import translated
 from weir.broker.keys import EVERY_WAKE
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
+from weir.telemetry.streams import SHARDS
 
 MINIMUM = (6, 2)
 _UNKNOWN = "unknown"
@@ -144,6 +146,13 @@ async def _inspect(ask: _Ask) -> RedisState:
         process_id=int(info.get("process_id", 0)),
         unpublished="" if replica or loading else await _try_to_publish(ask),
     )
+
+
+async def written_shards(ask: _Ask) -> int | None:
+    """The number of shards that a Redis was begun with; None if nobody wrote it yet."""
+    with translated():
+        stored = await ask("GET", SHARDS)
+    return None if stored is None else int(stored)
 
 
 async def check_redis(url: str) -> None:

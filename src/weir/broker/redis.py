@@ -23,6 +23,7 @@ from weir.broker.broker import (
 )
 from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
+from weir.broker.preflight import written_shards
 from weir.broker.redis_messages import RedisMessages
 from weir.broker.runner import RedisConnection, ScriptRunner, script_client
 from weir.broker.waiting import LoopWakeups, Wakeups
@@ -45,7 +46,7 @@ from weir.model.message import (
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_finder, shard_of
 from weir.spec.ir import QueueSpec
-from weir.telemetry.streams import DEFAULT_MAX_LENGTH
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH, SHARDS
 
 LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
@@ -465,6 +466,15 @@ class RedisBroker(RedisMessages):
         with translated():
             await self._runner.client.execute_command("SETNX", keys.EPOCH, epoch.encode())
         return await self.epoch() or epoch
+
+    async def written_shards(self) -> int | None:
+        """The number of shards that this Redis was begun with; None if nobody wrote it yet."""
+        return await written_shards(self._runner.client.execute_command)
+
+    async def write_shards(self) -> None:
+        """Write this broker's number of shards into this Redis, unless there is one."""
+        with translated():
+            await self._runner.client.execute_command("SETNX", SHARDS, b"%d" % self._shards)
 
     async def hold_epoch(self, epoch: str) -> None:
         """Let every shard know the epoch of its data. A shard that loses it is not used any more."""

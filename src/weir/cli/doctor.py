@@ -18,7 +18,7 @@ from weir.settings import Settings
 from weir.stores.checkup import checkup
 
 app = typer.Typer()
-_SHOWN = ("name", "version", "port")
+_SHOWN = ("name", "version", "port", "shards")
 
 
 @app.command()

@@ -1,4 +1,7 @@
-"""Checks that Redis belongs to this PostgreSQL: an empty or foreign Redis would look like empty queues."""
+"""Checks that Redis belongs to this PostgreSQL: an empty or foreign Redis would look like empty queues.
+
+So would the right Redis with another number of shards, so both stores keep the number.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from weir.control.sql import load_queries
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
+from weir.model.shards import require_shards
 
 SQL = load_queries("weir.control", "epochs.sql")
 
@@ -23,6 +27,15 @@ class HasEpoch(Protocol):
 
     async def hold_epoch(self, epoch: str) -> None:
         """Refuse every call from now on once the data of this epoch is lost."""
+
+    @property
+    def shards(self) -> int: ...
+
+    async def written_shards(self) -> int | None:
+        """The number of shards that its data were begun with; None if nobody wrote it yet."""
+
+    async def write_shards(self) -> None:
+        """Write its number of shards unless there is one."""
 
 
 class Epochs:
@@ -55,7 +68,19 @@ class Epochs:
         elif accept_loss:
             epoch = await self._broker.begin_epoch(new_id())
             await self._database.execute(SQL["replace_epoch"], epoch=epoch, now_ms=self._clock.now_ms())
-        await self._broker.hold_epoch(await self.check())
+        epoch = await self.check()
+        await self._agree_on_shards()
+        await self._broker.hold_epoch(epoch)
+
+    async def _agree_on_shards(self) -> None:
+        """Write the number of shards into both stores, or refuse to go on with another one."""
+        mine = self._broker.shards
+        # Nothing is written before Redis is read: a process with a wrong number must leave no trace.
+        require_shards(await self._broker.written_shards(), configured=mine)
+        # PostgreSQL decides between two first starts.
+        row = await self._database.fetch_one(SQL["agree_on_shards"], shards=mine)
+        require_shards(None if row is None else row["shards"], configured=mine)
+        await self._broker.write_shards()
 
     async def _read_expected(self) -> str | None:
         row = await self._database.fetch_one(SQL["read_epoch"])

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 
+from weir.errors import Misconfigured
 from weir.model.names import EnvironmentRef, QueueRef
 
 
@@ -45,3 +46,23 @@ def shard_finder(shards: int) -> Callable[[QueueRef], int]:
         return shard_of(queue.scope, shards=shards)
 
     return find
+
+
+def wrong_shards(written: int | None, *, configured: int) -> list[str]:
+    """What is wrong if the stores were begun with another number of shards; None was not written yet.
+
+    With another number, environments are looked for in shards where their messages are not.
+    """
+    if written in (None, configured):
+        return []
+    return [
+        f"the messages of this installation are spread over {written} shards, and `WEIR_SHARDS` is "
+        f"{configured} here; set it to {written}. For another number, let all queues run empty, stop every "
+        "process, and start with an empty Redis and `weir serve --new-epoch`"
+    ]
+
+
+def require_shards(written: int | None, *, configured: int) -> None:
+    """Refuse another number of shards than the stores were begun with."""
+    for problem in wrong_shards(written, configured=configured):
+        raise Misconfigured(problem)

@@ -235,6 +235,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._streams().is_held():
             return start
         tails = self._tails()
+        self._streams().require_shards(self._options.shards)
         self._require_known_layouts()
         if self._target is not None:
             tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}

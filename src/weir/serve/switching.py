@@ -9,6 +9,7 @@ from weir.broker.broker import Broker
 from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.model.shards import require_shards
 from weir.pipeline.switching import MetricsSwitching
 from weir.settings import Settings, StoreUrls
 from weir.telemetry.events import CATALOGUE
@@ -23,6 +24,7 @@ async def opened_switching(
     switch = MetricsSwitch(connection, shards=settings.shards)
     broker = RedisBroker(connection, shards=settings.shards)
     try:
+        require_shards(await broker.written_shards(), configured=settings.shards)
         yield metrics_switching(switch, broker, urls, answer_s=patience_s, patience_s=patience_s)
     finally:
         await broker.aclose()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from weir.broker.preflight import folder_of_server, inspect_redis, wrong_scheme
+from weir.broker.preflight import folder_of_server, inspect_redis, written_shards, wrong_scheme
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
@@ -20,7 +20,9 @@ from weir.embedded.open import stack_from
 from weir.embedded.run_file import running_urls
 from weir.errors import WeirError
 from weir.ingress.webhook_secrets import can_verify, missing_secrets
+from weir.model.shards import wrong_shards
 from weir.model.wording import amount
+from weir.redis_client import connect
 from weir.settings import Settings, StoreUrls
 from weir.spec.snapshot import Hook
 from weir.stores.migrations import migrate_stores
@@ -48,7 +50,7 @@ def _all_set(settings: Settings) -> bool:
 
 async def _look(urls: StoreUrls, settings: Settings) -> Section:
     looks = {
-        "redis": _store(urls.redis, _redis),
+        "redis": _store(urls.redis, lambda url: _redis(url, settings)),
         "postgres": _store(urls.postgres, _postgres),
         "clickhouse": _store(urls.clickhouse, _clickhouse),
         "java": _look_safely(_java),
@@ -89,14 +91,22 @@ async def _look_safely(look: Callable[[], Awaitable[Section]]) -> Section:
     return {"ok": not section["problems"], **section}
 
 
-async def _redis(url: str) -> Section:
+async def _redis(url: str, settings: Settings) -> Section:
     state = await inspect_redis(url)
+    async with connect(url) as client:
+        shards = await written_shards(client.execute_command)
     folder = folder_of_server(state.process_id)
     disk = {} if folder is None else {"disk_free_bytes": free_space(folder)[1]}
     return {
         **asdict(state),
         **disk,
-        "problems": [*wrong_scheme(url, state), *state.refusals(), *state.warnings()],
+        "shards": shards,
+        "problems": [
+            *wrong_scheme(url, state),
+            *state.refusals(),
+            *state.warnings(),
+            *wrong_shards(shards, configured=settings.shards),
+        ],
     }
 
 

@@ -21,11 +21,12 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from weir.errors import BrokerUnavailable
+from weir.model.shards import require_shards
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.events import MAX_EVENT_BYTES
 from weir.telemetry.stream_ids import ORIGIN, StreamId, is_after, parse_id
-from weir.telemetry.streams import GROUP, layouts_key, metric_layouts_key, switch_key
+from weir.telemetry.streams import GROUP, SHARDS, layouts_key, metric_layouts_key, switch_key
 from weir.telemetry.switch import ShardSwitch, switch_of
 
 # Entries per read. Larger replies keep Redis busy for longer than a queue's clients should wait.
@@ -162,6 +163,12 @@ class StreamStore:
                 pipeline.hmget(metric_layouts_key(shard), list(layouts))
             found = pipeline.execute()
         return {name: max(int(versions[at] or 0) for versions in found) for at, name in enumerate(layouts)}
+
+    def require_shards(self, shards: int) -> None:
+        """Refuse another number of shards than this Redis was begun with: streams would not be read."""
+        with _translating():
+            written: Any = self._redis.get(SHARDS)
+        require_shards(written and int(written), configured=shards)
 
     def read_switches(self, *, shards: int) -> list[ShardSwitch]:
         """The switch of every shard."""

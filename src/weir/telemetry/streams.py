@@ -5,6 +5,7 @@
     weir:{shard-3}:metrics:log       such messages with their payloads, of queues that keep a log, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
     weir:{shard-3}:metrics_switch    whether metrics are off in shard 3; see `switch`
+    weir:shards                      over how many shards environments are spread
 
 The braces are Redis Cluster's hash tag. With it a script may append to the stream of the shard that it
 changes.
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 Stream = tuple[str, int]
 """A metric and a shard."""
+
+SHARDS = "weir:shards"
+"""The key of the number of shards, which is written at the first start."""
 
 GROUP = "weir-pipeline"
 """The consumer group whose position says how far the pipeline has read."""
