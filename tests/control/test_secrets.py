@@ -240,6 +240,8 @@ async def test_a_change_that_is_undone_changes_nothing(
         (f"{new_key()}\nc2hvcnQ=", "key 2 in"),
         (None, "cannot be read"),
     ],
+    # A key is another one in each process of a test run.
+    ids=["empty", "not Base64", "too short", "no file"],
 )
 def test_a_file_of_keys_that_cannot_be_used_says_which_line_and_never_shows_it(
     tmp_path: Path, text: str | None, reason: str
