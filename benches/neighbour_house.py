@@ -31,7 +31,7 @@ from weir.embedded.ports import free_port
 from weir.model.durations import DAY_MS
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef
-from weir.serve.server import raise_file_limit
+from weir.model.open_files import raise_file_limit
 from weir.settings import StoreUrls
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.stores.migrations import migrate_stores

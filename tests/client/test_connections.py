@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 
+from client.test_client import document
 from support.raw_server import HANG_UP, SILENCE, RawServer, answer
-from weir import ApiError, AsyncWeir, PushResult, Unreachable, Weir
+from support.waiting import until
+from weir import ApiError, AsyncWeir, OutgoingMessage, PushResult, ReceivedMessage, Unreachable, Weir
 from weir.client.http1 import MAX_HEAD_BYTES, AnswerReader, ConnectionFailed
+from weir.client.httpx_connections import new_http_client
+from weir.client.places import MAX_CONNECTIONS
+from weir.model.asyncio_tasks import cancel_and_wait
+
+from .place import QUEUE, Place
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BODY = b'{"items":[{"status":"accepted","id":"m1"}]}'
@@ -176,6 +183,37 @@ def test_a_proxy_of_the_environment_is_used_and_exceptions_from_it_too(
 def test_a_token_cannot_smuggle_a_header(make: type[Weir] | type[AsyncWeir]) -> None:
     with pytest.raises(ValueError, match="line break"):
         make("http://127.0.0.1:1", token="a\r\nx: y")
+
+
+@pytest.mark.parametrize("lean", [True, False])
+async def test_long_polls_keep_nobody_waiting(place: Place, lean: bool) -> None:
+    http = None if lean else new_http_client()
+    async with AsyncWeir(place.api.url, token=place.token, timeout=10, retry_attempts=1, http=http) as weir:
+        await weir.push(QUEUE, 1)
+        (message,) = await weir.pop(QUEUE, lease=60)
+        polls = [asyncio.create_task(weir.pop(QUEUE, wait=25)) for _ in range(MAX_CONNECTIONS + 10)]
+        await asyncio.sleep(0)
+        try:
+            await weir.extend(message, lease=60)
+            await weir.ack(message)
+            assert (await weir.push(QUEUE, 2)).accepted
+            await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(polls)
+            await (http or weir).aclose()
+
+
+async def test_pushes_keep_no_lease_waiting() -> None:
+    """The server has answered nothing yet: the renewal is sent nevertheless."""
+    with RawServer(SILENCE) as server:
+        async with AsyncWeir(server.url, timeout=25, retry_attempts=1) as weir:
+            lists = [
+                asyncio.create_task(weir.push_many([OutgoingMessage(queue="q", payload=1)]))
+                for _ in range(MAX_CONNECTIONS + 10)
+            ]
+            renewal = asyncio.create_task(weir.extend(ReceivedMessage.of(document("m1")), lease=1))
+            await until(lambda: any(b"/extend" in request for _, request in server.requests))
+            await cancel_and_wait([*lists, renewal])
 
 
 def test_a_client_may_go_on_in_another_loop() -> None:

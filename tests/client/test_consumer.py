@@ -231,6 +231,33 @@ async def test_a_consumer_that_is_stopped_lets_its_handlers_finish() -> None:
     assert server.verbs() == {"m": "ack"}
 
 
+PAGE = "<html><body>We will be back soon</body></html>"
+
+
+@pytest.mark.parametrize("verb", ["pop", "ack", "extend"])
+async def test_a_page_in_place_of_an_answer_ends_neither_the_consumer_nor_the_handler(verb: str) -> None:
+    server, pages = Server("m"), []
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith(verb) and len(pages) < 2:
+            pages.append(request)
+            return httpx2.Response(200, text=PAGE)
+        return await server(request)
+
+    async def handle(message: ReceivedMessage) -> None:
+        async with asyncio.timeout(5):
+            while verb == "extend" and server.extended < 2:
+                await server.extended_twice.wait()
+
+    async with client(serve, retry_attempts=1 if verb == "extend" else 3) as weir:
+        consumer = Consumer(weir, "q", handle, wait=0, lease=0.03)
+        running = asyncio.create_task(consumer.run())
+        await server.until_settled(1)
+        consumer.stop()
+        await running
+    assert (len(pages), server.verbs()) == (2, {"m": "ack"})
+
+
 async def handle_nothing(message: ReceivedMessage) -> None:
     raise AssertionError("there is no message")
 

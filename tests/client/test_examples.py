@@ -119,6 +119,8 @@ def _scripted() -> httpx2.AsyncClient:
 
 
 def _written_down(request: httpx2.Request) -> httpx2.Response:
+    if request.url.path == "/api/v1/me":
+        return httpx2.Response(200, json={"token_id": "t1"})
     if request.url.path.endswith("/log"):
         return httpx2.Response(200, json={"items": [LOGGED], "next_cursor": None})
     if "/log/" in request.url.path or "/dlq/tasks/" in request.url.path:

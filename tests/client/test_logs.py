@@ -122,7 +122,7 @@ async def test_a_replay_asks_for_its_messages_and_its_limits() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         bodies.append(json.loads(request.content or b"null"))
-        return httpx2.Response(200, json=TASK)
+        return httpx2.Response(200, json={"token_id": "t1", **TASK})
 
     second = datetime.fromtimestamp(1, UTC)
     async with scripted(answer) as weir:
@@ -145,7 +145,7 @@ async def test_a_replay_of_unknown_outcome_is_not_asked_for_again() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
-            return httpx2.Response(200, json={})
+            return httpx2.Response(200, json={"token_id": "t1"})
         posted.append(request.content)
         raise httpx2.ReadError("cut")
 

@@ -21,6 +21,7 @@ from weir.control.database import Database
 from weir.embedded.run_file import running_urls
 from weir.errors import InvalidInput, Unavailable
 from weir.model.names import EnvironmentRef
+from weir.model.open_files import raise_file_limit
 from weir.model.wording import amount
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.settings import Settings
@@ -28,7 +29,7 @@ from weir.spec.plan import rendered_plan
 from weir.tasks.address import find_api
 from weir.tasks.app import App
 from weir.tasks.broker_backend import BrokerBackend, BrokerTasks
-from weir.tasks.http_worker import HttpWorkerOptions, TaskConsumer, consume
+from weir.tasks.http_worker import HttpWorkerOptions, TaskConsumer, check_queue_count, consume
 from weir.tasks.processes import TaskProcesses
 from weir.tasks.run import TaskRunner
 from weir.tasks.worker_port import TaskCounts, worker_port
@@ -95,6 +96,7 @@ async def work_over_http(one: TaskTarget, settings: Settings, *, name: str, queu
     """Work until cancelled, using only the API and no stores."""
     app, address = one.app, find_api(one.app.address)
     served = chosen_queues(app, queues)
+    check_queue_count(len(served), max_files=raise_file_limit())
     async with aclosing(session_of(address)) as api:
         await declare_over_http(api, app)
     counts, ready = TaskCounts(), asyncio.Event()

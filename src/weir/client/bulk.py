@@ -9,10 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from weir.client.encoding import encode, encode_quickly
-from weir.client.errors import ApiError, Unreachable
+from weir.client.errors import ApiError
 from weir.client.options import ClientOptions
 from weir.client.retry import pause_s
-from weir.client.sharing import MAX_SHARED_BYTES
+from weir.client.sharing import MAX_SHARED_BYTES, items_of
 from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
 from weir.client.values import OutgoingMessage, PushResult
@@ -79,7 +79,7 @@ class BulkPush:
         while (batch := self._take()) is not None:
             answer = await self._send_batch(transport, batch)
             self._read_answers()
-            self._answers = _items(answer, len(batch.messages))
+            self._answers = items_of(answer, len(batch.messages))
         self._read_answers()
         return self._results
 
@@ -114,7 +114,12 @@ class BulkPush:
 
     async def _ask(self, transport: Transport, body: bytes, *, final: Collection[str] = ()) -> dict[str, Any]:
         return await transport.send(
-            "POST", "/api/v1/push", content=lambda: body, meanwhile=self._use_the_wait, final=final
+            "POST",
+            "/api/v1/push",
+            content=lambda: body,
+            meanwhile=self._use_the_wait,
+            final=final,
+            member="items",
         )
 
     def _use_the_wait(self) -> None:
@@ -171,14 +176,6 @@ class BulkPush:
         return _Batch(messages=messages, items=data, is_named=is_named, first_id=new_id())
 
 
-def _items(answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """An item per message; Unreachable if something in front of the server answered in its place."""
-    items = answer.get("items")
-    if not isinstance(items, list) or len(items) != count:
-        raise Unreachable("the answer to a push is not one of Weir; does something else answer at this URL?")
-    return items
-
-
 def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:
     """Whether one name can replace the keys of all messages: all are made keys, and of one queue."""
     queue = messages[0].queue
@@ -187,7 +184,7 @@ def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:
 
 def _waits_under_its_name(answer: Mapping[str, Any]) -> bool:
     """Whether an operation will ask what the call did. The slot has to remember this call until then."""
-    return _WAITS in [item.get("reason") for item in answer.get("items", ())]
+    return _WAITS in [item.get("reason") for item in answer["items"]]
 
 
 def with_origin(

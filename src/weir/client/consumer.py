@@ -207,7 +207,8 @@ class Consumer:
             except ApiError as error:
                 if error.code == LEASE_LOST:
                     return
-            except ClientError:
+            except Exception:
+                # Only a lost lease ends a handler. After any other failure the next renewal may succeed.
                 continue
 
     async def _settle(self, message: ReceivedMessage, handled: Handled) -> None:

@@ -13,7 +13,7 @@ from weir.client.bulk import BulkPush, with_origin
 from weir.client.deliveries import Deliveries, HttpDeliveries, SettleRequest
 from weir.client.encoding import encode, encode_quickly
 from weir.client.errors import ApiError
-from weir.client.http1 import Connections
+from weir.client.http1 import Connections, RequestKind
 from weir.client.httpx_connections import HttpClient, new_http_client
 from weir.client.logs import AsyncLogs
 from weir.client.lookups import message_path
@@ -123,6 +123,7 @@ class AsyncWeir(AsyncLogs):
             path="/api/v1/ack/batch",
             member="acknowledgments",
             alone_path="/api/v1/ack",
+            kind=RequestKind.LEASE,
         )
         self._names = CallSlots()
         self._operations = QueuedOperations(self._transport, self.options)
@@ -353,7 +354,10 @@ class AsyncWeir(AsyncLogs):
         found: set[str] = set()
         for at in range(0, len(messages), MAX_BATCH):
             body = {"leases": [one.reference() for one in messages[at : at + MAX_BATCH]]}
-            found.update((await self._transport.send("POST", "/api/v1/revoked", body=body))["revoked"])
+            answer = await self._transport.send(
+                "POST", "/api/v1/revoked", body=body, kind=RequestKind.LEASE, member="revoked"
+            )
+            found.update(answer["revoked"])
         return [message.id in found for message in messages]
 
     async def progress(self, message: ReceivedMessage, value: Payload) -> None:
@@ -365,7 +369,7 @@ class AsyncWeir(AsyncLogs):
         ```
         """
         body = {**message.reference(), "progress": value}
-        await self._transport.send("POST", "/api/v1/progress", body=body)
+        await self._transport.send("POST", "/api/v1/progress", body=body, member="status")
 
     async def outcome(self, message_id: str, *, wait: Duration = 0) -> MessageOutcome:
         """How a message ended, and its result. `wait` is how long to wait for its end.
@@ -378,6 +382,8 @@ class AsyncWeir(AsyncLogs):
             "GET",
             f"{message_path(message_id)}/outcome?wait_ms={to_ms(wait)}",
             timeout_s=to_seconds(wait) + self.options.timeout_s,
+            kind=RequestKind.POLL if to_ms(wait) else RequestKind.ORDINARY,
+            member="status",
         )
         return MessageOutcome.of(answer)
 
@@ -411,7 +417,8 @@ class AsyncWeir(AsyncLogs):
         """
         body = {"member": member, "of": of}
         path = f"/api/v1/groups/{quote(group, safe='')}/members"
-        return bool((await self._transport.send("POST", path, body=body))["complete"])
+        answer = await self._transport.send("POST", path, body=body, member="complete")
+        return bool(answer["complete"])
 
     async def cancel(self, message_id: str) -> bool:
         """Cancel a message that waits or is worked on. False if it has ended.
@@ -421,7 +428,7 @@ class AsyncWeir(AsyncLogs):
         ```
         """
         try:
-            await self._transport.send("POST", f"{message_path(message_id)}/cancel")
+            await self._transport.send("POST", f"{message_path(message_id)}/cancel", member="message_id")
         except ApiError as error:
             if error.status in (404, 409):
                 return False

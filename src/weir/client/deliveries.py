@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from weir.client.encoding import encode
 from weir.client.errors import ApiError
-from weir.client.http1 import MAX_ANSWER_BYTES
-from weir.client.sharing import LoneRequests
+from weir.client.http1 import MAX_ANSWER_BYTES, RequestKind
+from weir.client.sharing import LoneRequests, items_of
 from weir.client.transport import Transport
 from weir.client.values import Payload, ReceivedMessage, SettleStatus, time_of
 from weir.model.limits import MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
@@ -73,6 +73,8 @@ class HttpDeliveries:
             body=body,
             timeout_s=wait_ms / 1_000 + self._timeout_s,
             most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
+            kind=RequestKind.POLL if wait_ms else RequestKind.ORDINARY,
+            member="messages",
         )
         return [ReceivedMessage.of(message) for message in answer["messages"]]
 
@@ -91,17 +93,20 @@ class HttpDeliveries:
             item["error"] = request.error
         if request.delay_ms is not None:
             item["delay_ms"] = request.delay_ms
-        return _status(await self._transport.send("POST", "/api/v1/nack", body=item))
+        return _status(await self._send("/api/v1/nack", item, member="status"))
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         body = {"acknowledgments": [one.reference() for one in messages]}
-        answer = await self._transport.send("POST", "/api/v1/ack/batch", body=body)
-        return [item["status"] for item in answer["items"]]
+        answer = await self._send("/api/v1/ack/batch", body, member="items")
+        return [item["status"] for item in items_of(answer, len(messages))]
 
     async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
         body = {**message.reference(), "lease_ms": lease_ms}
-        answer = await self._transport.send("POST", "/api/v1/extend", body=body)
+        answer = await self._send("/api/v1/extend", body, member="lease_until_ms")
         return replace(message, lease_until=time_of(answer["lease_until_ms"]))
+
+    async def _send(self, path: str, body: Mapping[str, Any], *, member: str) -> dict[str, Any]:
+        return await self._transport.send("POST", path, body=body, kind=RequestKind.LEASE, member=member)
 
 
 def _status(answer: Mapping[str, Any]) -> SettleStatus:

@@ -135,7 +135,7 @@ class DirectRedis:
 
     async def _open_and_check(self) -> OpenedRedis:
         if self._opened is None:
-            options = DirectOptions.of(await self._transport.send("GET", "/api/v1/direct"))
+            options = DirectOptions.of(await self._transport.send("GET", "/api/v1/direct", member="epoch"))
             self._opened = OpenedRedis(options, self._broker(options))
         await self._opened.check()
         return self._opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import httptools
@@ -26,6 +27,16 @@ class ConnectionFailed(Exception):
         most likely closed it while it was idle."""
 
 
+class RequestKind(Enum):
+    """What a request is for. On an event loop each kind has places of its own, so none waits for another."""
+
+    ORDINARY = "ordinary"
+    POLL = "poll"
+    """It waits for messages, or for the end of one, for as long as its caller said."""
+    LEASE = "lease"
+    """It settles messages or renews their leases. If it came late, they would run again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
     """A request. The connections add the headers that every request has."""
@@ -35,6 +46,7 @@ class HttpRequest:
     content: bytes | None = None
     most_bytes: int = MAX_ANSWER_BYTES
     """The answer is refused if its body is longer."""
+    kind: RequestKind = RequestKind.ORDINARY
     meanwhile: Callable[[], None] | None = None
     """Work to do while the answer is on its way. Some connections never call it."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from weir.client.http1 import ConnectionFailed, HttpAnswer, HttpRequest
+from weir.client.places import MAX_CONNECTIONS, Places
 
 
 class HttpResponse(Protocol):
@@ -36,8 +37,15 @@ class HttpxConnections:
         self._is_own = http is None
         self._http = new_http_client() if http is None else http
         self._headers = dict(headers)
+        self._places = Places()
 
     async def exchange(self, base_url: str, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
+        self._places.enter_loop()
+        return await self._places.run(
+            request.kind, lambda: self._exchange(base_url, request, timeout_s), timeout_s=timeout_s
+        )
+
+    async def _exchange(self, base_url: str, request: HttpRequest, timeout_s: float) -> HttpAnswer:
         kind = {} if request.content is None else {"content-type": "application/json"}
         try:
             response = await self._http.request(
@@ -69,7 +77,9 @@ def new_http_client() -> HttpClient:
     # Imported here, because it takes longer than everything else of the client together.
     import httpx2
 
-    return httpx2.AsyncClient()
+    # The places bound the requests. A bound of its own would let long polls take the connections of others.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=MAX_CONNECTIONS)
+    return httpx2.AsyncClient(limits=limits)
 
 
 def is_of_the_network(error: Exception) -> bool:

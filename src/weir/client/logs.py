@@ -143,7 +143,7 @@ class AsyncLogs(AsyncLookups):
         while True:
             query = urlencode(_given({**asked, "cursor": cursor, "limit": _PAGE}), quote_via=quote)
             path = f"{queue_path(queue)}/log?{query}"
-            page = await self._transport.send("GET", path, most_bytes=_MOST_BYTES)
+            page = await self._transport.send("GET", path, most_bytes=_MOST_BYTES, member="items")
             for item in page["items"]:
                 yield LogMessage.of(item, queue=queue)
             cursor = page["next_cursor"]
@@ -197,7 +197,7 @@ class AsyncLogs(AsyncLookups):
         # A connection that the server closed while it was idle fails here, where a retry does no harm.
         await self.ping()
         path = f"{queue_path(queue)}/log/replays"
-        return LogReplay.of(await self._transport.send("POST", path, body=body, attempts=1))
+        return LogReplay.of(await self._transport.send("POST", path, body=body, attempts=1, member="state"))
 
     async def log_replay(self, replay_id: str, *, wait: Duration = 0) -> LogReplay:
         """How far a replay from a log is. `wait` is how long to wait for its end.
@@ -209,7 +209,7 @@ class AsyncLogs(AsyncLookups):
         give_up = time.monotonic() + to_seconds(wait)
         while True:
             path = f"/api/v1/dlq/tasks/{quote(replay_id, safe='')}"
-            replay = LogReplay.of(await self._transport.send("GET", path))
+            replay = LogReplay.of(await self._transport.send("GET", path, member="state"))
             left_s = give_up - time.monotonic()
             if replay.ended or left_s <= 0:
                 return replay

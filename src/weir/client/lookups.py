@@ -23,7 +23,7 @@ class AsyncLookups:
         await weir.ping()
         ```
         """
-        await self._transport.send("GET", "/api/v1/me")
+        await self._transport.send("GET", "/api/v1/me", member="token_id")
 
     async def queue(self, name: str) -> dict[str, Any]:
         """A queue right now: its definition and how many messages wait, run or are delayed.
@@ -45,7 +45,7 @@ class AsyncLookups:
         The members are as in `GET /api/v1/messages/{message_id}`. Raises `ApiError` with the status 404 if
         nothing is known about it.
         """
-        return await self._transport.send("GET", message_path(message_id))
+        return await self._transport.send("GET", message_path(message_id), member="state")
 
     async def find_message(self, queue: str, *, idempotency_key: str) -> str | None:
         """The id of the message that was pushed with an idempotency key; None if the key is not remembered.
@@ -57,7 +57,9 @@ class AsyncLookups:
         """
         query = urlencode({"idempotency_key": idempotency_key}, quote_via=quote)
         try:
-            answer = await self._transport.send("GET", f"{queue_path(queue)}/messages/find?{query}")
+            answer = await self._transport.send(
+                "GET", f"{queue_path(queue)}/messages/find?{query}", member="message_id"
+            )
         except ApiError as error:
             if error.status == 404:
                 return None

@@ -17,9 +17,8 @@ from weir.client.http1 import (
     head_of,
     request_bytes,
 )
+from weir.client.places import Places
 
-MAX_CONNECTIONS = 100
-"""The most connections that are open at once. Further requests wait for one of them."""
 IDLE_S = 15.0
 """Idle connections are closed after this long. The server closes them after 30 s."""
 
@@ -104,19 +103,17 @@ class LoopConnections:
         self._base_urls = base_urls
         self._heads = {url: head_of({"host": base.authority, **headers}) for url, base in base_urls.items()}
         self._tls: ssl.SSLContext | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: dict[str, list[_LoopConnection]] = {}
-        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._places = Places()
         self._closed = False
 
     async def exchange(self, base_url: str, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         self._enter_loop()
         data = request_bytes(request, prefix=self._base_urls[base_url].prefix, head=self._heads[base_url])
         try:
-            async with asyncio.timeout(timeout_s), self._room:
-                return await self._exchange(base_url, data, request)
-        except TimeoutError:
-            raise ConnectionFailed(f"no answer within {timeout_s:g} s") from None
+            return await self._places.run(
+                request.kind, lambda: self._exchange(base_url, data, request), timeout_s=timeout_s
+            )
         except OSError as error:
             raise ConnectionFailed(str(error) or type(error).__name__) from None
 
@@ -143,7 +140,7 @@ class LoopConnections:
 
     async def aclose(self) -> None:
         self._closed = True
-        if self._loop is asyncio.get_running_loop():
+        if not self._places.enter_loop():
             self._close_idle()
             # One turn of the loop, in which the transports let go of their sockets.
             await asyncio.sleep(0)
@@ -151,11 +148,9 @@ class LoopConnections:
     def _enter_loop(self) -> None:
         if self._closed:
             raise RuntimeError("the client is closed; make a new one")
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
+        if self._places.enter_loop():
             # Connections of a loop that ended can be neither used nor closed.
-            self._loop, self._idle = loop, {}
-            self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+            self._idle = {}
 
     def _take_idle(self, base_url: str) -> _LoopConnection | None:
         """Take the connection that was used last. Connections that were idle for too long are closed."""

@@ -23,11 +23,12 @@ class QueuedOperations:
         self._options = options
 
     async def find(self, operation_id: str) -> Operation:
-        return Operation.of(await self._transport.send("GET", _path(operation_id)))
+        return Operation.of(await self._transport.send("GET", _path(operation_id), member="operation_type"))
 
     async def change(self, operation_id: str, verb: str) -> Operation:
         """Cancel an operation or try it again."""
-        return Operation.of(await self._transport.send("POST", f"{_path(operation_id)}/{verb}"))
+        path = f"{_path(operation_id)}/{verb}"
+        return Operation.of(await self._transport.send("POST", path, member="operation_type"))
 
     async def stats(self) -> dict[str, Any]:
         return await self._transport.send("GET", f"{_PATH}/stats")

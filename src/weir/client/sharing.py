@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weir.client.errors import ApiError, ClientError, Unreachable
+from weir.client.http1 import RequestKind
 from weir.client.options import ClientOptions
 from weir.client.retry import worth_retrying
 from weir.client.transport import Transport
@@ -62,8 +63,16 @@ class LoneRequests:
     """
 
     def __init__(
-        self, transport: Transport, options: ClientOptions, *, path: str, member: str, alone_path: str = ""
+        self,
+        transport: Transport,
+        options: ClientOptions,
+        *,
+        path: str,
+        member: str,
+        alone_path: str = "",
+        kind: RequestKind = RequestKind.ORDINARY,
     ) -> None:
+        self._kind = kind
         self._transport = transport
         self._options = options
         self._path = path
@@ -76,11 +85,14 @@ class LoneRequests:
 
     async def _ask_alone(self, item: bytes, *, final: Collection[str] = ()) -> dict[str, Any]:
         if self._alone_path:
-            return await self._transport.send("POST", self._alone_path, content=lambda: item, final=final)
+            return await self._transport.send(
+                "POST", self._alone_path, content=lambda: item, kind=self._kind, final=final, member="status"
+            )
         body = self.content([item])
-        answer = await self._transport.send("POST", self._path, content=lambda: body, final=final)
-        first: dict[str, Any] = answer["items"][0]
-        return first
+        answer = await self._transport.send(
+            "POST", self._path, content=lambda: body, kind=self._kind, final=final, member="items"
+        )
+        return items_of(answer, 1)[0]
 
     def content(self, items: Sequence[bytes]) -> bytes:
         """The body of a request with these items."""
@@ -94,9 +106,16 @@ class SharedRequests(LoneRequests):
     """Sends the items of concurrent callers together."""
 
     def __init__(
-        self, transport: Transport, options: ClientOptions, *, path: str, member: str, alone_path: str = ""
+        self,
+        transport: Transport,
+        options: ClientOptions,
+        *,
+        path: str,
+        member: str,
+        alone_path: str = "",
+        kind: RequestKind = RequestKind.ORDINARY,
     ) -> None:
-        super().__init__(transport, options, path=path, member=member, alone_path=alone_path)
+        super().__init__(transport, options, path=path, member=member, alone_path=alone_path, kind=kind)
         self._waiting: list[_Entry] = []
         self._busy = False
         self._sender: asyncio.Task[None] | None = None
@@ -187,13 +206,15 @@ class SharedRequests(LoneRequests):
             return self.content([entry.item for entry in sent])
 
         try:
-            answer = await self._transport.send("POST", self._path, content=content, final=_OF_ONE_QUEUE)
-            self._hand_out(sent, answer["items"])
+            answer = await self._transport.send(
+                "POST", self._path, content=content, kind=self._kind, final=_OF_ONE_QUEUE, member="items"
+            )
+            self._hand_out(sent, items_of(answer, len(sent)))
         except _NobodyWaits:
             return []
         except ApiError as error:
             return self._parts_after(error, sent)
-        except Exception as error:  # also an answer of another shape: every caller must hear of it
+        except Exception as error:  # whatever it is, every caller must hear of it
             _fail(sent, error)
         return []
 
@@ -239,6 +260,14 @@ class SharedRequests(LoneRequests):
     def _may_pass(self, error: ApiError) -> bool:
         """Whether single queues caused the refusal, and each item is to be tried again."""
         return error.code in _OF_ONE_QUEUE and self._options.retry_attempts > 1
+
+
+def items_of(answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """The answer per item; Unreachable if something in front of the server answered in its place."""
+    items = answer.get("items")
+    if not isinstance(items, list) or len(items) != count:
+        raise Unreachable("the answer is not one of Weir; does something else answer at this URL?")
+    return items
 
 
 _OF_ONE_QUEUE = (QueueFull.code,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from weir.client.http1 import (
     Connections,
     HttpAnswer,
     HttpRequest,
+    RequestKind,
 )
 from weir.client.httpx_connections import HttpClient, HttpxConnections
 from weir.client.loop_connections import LoopConnections
@@ -51,11 +53,15 @@ class Transport:
         content: Content | None = None,
         timeout_s: float | None = None,
         most_bytes: int = MAX_ANSWER_BYTES,
+        kind: RequestKind = RequestKind.ORDINARY,
         meanwhile: Callable[[], None] | None = None,
         final: Collection[str] = (),
         attempts: int | None = None,
+        member: str = "",
     ) -> dict[str, Any]:
         """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
+
+        `member` is a member that every such answer has. Without it, the answer is not one of Weir.
 
         `body` is a value to encode. `content` replaces it: it makes the encoded bytes anew for each try.
         `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
@@ -71,6 +77,7 @@ class Transport:
                 path=path,
                 content=encoded if content is None else content(),
                 most_bytes=most_bytes,
+                kind=kind,
                 meanwhile=meanwhile,
             )
             asked_s: float | None = None
@@ -84,11 +91,17 @@ class Transport:
                     continue
             else:
                 if 200 <= answer.status < 300:
-                    return _document(answer)
-                asked_s = retry_after_s(answer.headers)
-                failure = refusal(answer, asked_s)
-                if failure.code in final or not worth_retrying(answer.status, self._options):
-                    raise failure
+                    document = _weirs_document(answer, member)
+                    if document is not None:
+                        return document
+                    failure = Unreachable(
+                        f"the answer of `{base_url}` is not one of Weir; does something else answer there?"
+                    )
+                else:
+                    asked_s = retry_after_s(answer.headers)
+                    failure = refusal(answer, asked_s)
+                    if failure.code in final or not worth_retrying(answer.status, self._options):
+                        raise failure
             # Also after a 429: another server may have room.
             self._next_url()
             if attempt < attempts:
@@ -126,6 +139,17 @@ def refusal(answer: HttpAnswer, asked_s: float | None) -> ApiError:
     """The error of an answer that is not 2xx, with the pause that the server asked for."""
     after = None if asked_s is None else timedelta(seconds=asked_s)
     return ApiError(answer.status, _document(answer), retry_after=after)
+
+
+def _weirs_document(answer: HttpAnswer, member: str) -> dict[str, Any] | None:
+    """The object of a 2xx answer; None if it is not Weir's, such as the page of a proxy."""
+    if answer.status == HTTPStatus.NO_CONTENT:
+        return {}
+    try:
+        document = decode(answer.body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and (not member or member in document) else None
 
 
 def _document(answer: HttpAnswer) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import structlog
 from weir.api.app import create_app
 from weir.dashboard.site import routes as dashboard
 from weir.errors import WeirError
+from weir.model.open_files import raise_file_limit
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import open_process
 from weir.serve.collector import calm_collector
 from weir.serve.forwarded import TrustedProxies
-from weir.serve.server import bind, listening, raise_file_limit
+from weir.serve.server import bind, listening
 from weir.serve.tls import certificate_files
 from weir.settings import Settings, StoreUrls
 from weir.warehouse.inspect import inspect_clickhouse
@@ -33,6 +34,7 @@ async def served(
 
     With `token_dir`, the first tokens and the address of the API are kept there for other commands.
     """
+    # Every waiting client needs one.
     raise_file_limit()
     tls = certificate_files(settings.api.tls_certificate, settings.api.tls_key)
     proxies = TrustedProxies(settings.api.trusted_proxies) if settings.api.trusted_proxies else None

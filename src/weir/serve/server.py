@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,8 +25,6 @@ GRACE_S = 20
 """How long requests in progress may take after a stop; systemd units kill a process after 40 s."""
 BACKLOG = 2_048
 KEEP_ALIVE_S = 30
-MAX_FILES = 65_536
-"""Enough for all long polls, streams and requests that the settings allow; more would only cost memory."""
 
 
 class HttpServer(uvicorn.Server):
@@ -87,14 +84,6 @@ class HttpServer(uvicorn.Server):
                 connection.transport.close()
                 count -= 1
         self.unfinished.relieve(count)
-
-
-def raise_file_limit() -> None:
-    """Allow as many file descriptors as the system permits, because every waiting client needs one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:

@@ -12,7 +12,9 @@ from typing import cast
 
 from weir.client.consumer import Consumer, Handled
 from weir.client.core import AsyncWeir
+from weir.client.places import MAX_CONNECTIONS, MAX_POLLS
 from weir.client.values import Payload, ReceivedMessage
+from weir.errors import InvalidInput
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.spec.ir import QueueSpec
 from weir.tasks.progress import ProgressSender
@@ -22,6 +24,8 @@ from weir.workers.outcome import Ending, HandlerOutcome, timed_out
 
 # How long one request waits for messages. A worker that drains does not wait for the request.
 _WAIT_S = 20.0
+# Connections for other requests, of the worker and of the tasks that push, and files of the program.
+_OTHER_FILES = 4 * MAX_CONNECTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,21 @@ class TaskConsumer(Consumer):
     @staticmethod
     async def _never(message: ReceivedMessage) -> None:
         raise AssertionError("tasks are run by `handle`")
+
+
+def check_queue_count(count: int, *, max_files: int) -> None:
+    """Refuse more queues than one worker can ask at once: each long poll has its own connection."""
+    if count > MAX_POLLS:
+        raise InvalidInput(
+            f"the worker would serve {count} queues, and over HTTP one worker serves at most {MAX_POLLS}; "
+            "start several workers, each with some of the queues by `--queue`"
+        )
+    needed = count + _OTHER_FILES
+    if needed > max_files:
+        raise InvalidInput(
+            f"{count} queues need {needed} open files, and the system allows {max_files}; raise the limit "
+            "(`ulimit -n`), or start several workers, each with some of the queues by `--queue`"
+        )
 
 
 async def consume(consumers: Sequence[Consumer], *, drain_s: float) -> None:
