@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.running_api import RunningApi
+from support.waiting import wait_until
+from weir.cli.dlq import app as dlq
 from weir.cli.main import main
 from weir.cli.queue import app
 from weir.errors import InvalidInput
@@ -45,6 +47,19 @@ def test_a_queue_is_created_changed_shown_listed_and_deleted(queues: Queues) -> 
     assert "mails" in queues("list").stdout
     assert "promises delivery lease" in queues("show", "mails").stdout
     assert queues("delete", "mails").exit_code == 0
+    assert json.loads(queues("list", "--json").stdout) == []
+
+
+def test_a_queue_with_dead_letters_is_deleted_only_with_a_word_about_them(queues: Queues) -> None:
+    queues("create", "mails", "--max-attempts", "1")
+    queues("push", "mails", "1")
+    (message,) = json.loads(queues("pop", "mails", "--json").stdout)
+    queues("nack", "mails", message["id"], message["lease"])
+    wait_until(lambda: json.loads(CliRunner().invoke(dlq, ["list", "mails", "--json", *queues.scope]).stdout))
+    refusal = str(queues("delete", "mails").exception)
+    assert "has 1 dead letter; " in refusal
+    assert "--dead-letters keep" in refusal
+    assert queues("delete", "mails", "--dead-letters", "purge").exit_code == 0
     assert json.loads(queues("list", "--json").stdout) == []
 
 

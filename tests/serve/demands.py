@@ -151,6 +151,7 @@ DELETE /api/v1/dlq/letters/{letter_id}
 POST /api/v1/dlq/purges
 PUT /api/v1/environments/{environment}
 DELETE /api/v1/queues/{queue}
+PATCH /api/v1/queues/{queue}
 PUT /api/v1/queues/{queue}
 POST /api/v1/schedules
 DELETE /api/v1/schedules/{name}

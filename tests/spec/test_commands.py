@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -30,6 +31,29 @@ def test_a_spec_is_planned_applied_shown_and_refused(environment: EnvironmentRef
     assert (revision["revision"], revision["actor"].startswith("token:")) == (1, True)
     again = json.loads(weir("plan", "--json", str(file)).stdout)
     assert (again["allowed"], again["changes"]) == (True, [])
+
+
+def test_what_differs_from_the_spec_is_shown_beside_it(
+    api: RunningApi, environment: EnvironmentRef, tmp_path: Path
+) -> None:
+    scope = ["-o", environment.organization, "-p", environment.project, "-e", environment.environment]
+    file = tmp_path / "shop.weir"
+    file.write_text("app Shop {\n  queue orders { ordering: fifo }\n}\n")
+    assert CliRunner().invoke(app, ["apply", str(file), *scope]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", *scope]).stderr == ""
+    with psycopg.connect(api.postgres_url) as connection:
+        # As an older version let `PUT /api/v1/queues/orders` do it.
+        connection.execute(
+            "UPDATE weir.queue_definitions SET spec = jsonb_set(spec, '{concurrency}', '9') "
+            "WHERE organization = %s AND project = %s AND environment = %s",
+            (environment.organization, environment.project, environment.environment),
+        )
+    shown = CliRunner().invoke(app, ["show", *scope])
+    assert shown.stdout == file.read_text()
+    assert "differs from this spec" in shown.stderr
+    assert "~ queue orders / concurrency: 9 → unset" in shown.stderr
+    (difference,) = json.loads(CliRunner().invoke(app, ["show", "--json", *scope]).stdout)["differs"]
+    assert (difference["name"], difference["before"], difference["after"]) == ("orders", 9, None)
 
 
 def test_a_refused_change_is_told_by_its_reason(

@@ -57,12 +57,14 @@ class Channels:
         """Create a channel, or change its name and consumers; they keep their tokens and dead letters."""
         async with self._database.transaction() as connection:
             await begin_change(connection, environment, now_ms=self._clock.now_ms())
+            await self._check_unowned(connection, environment, channel.id)
             await self._put(connection, environment, channel, by=by)
 
     async def remove(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> None:
         """Remove a channel; its consumers' queues and their dead letters stay, without a channel."""
         async with self._database.transaction() as connection:
             await begin_change(connection, environment, now_ms=self._clock.now_ms())
+            await self._check_unowned(connection, environment, channel_id)
             if not await self._remove(connection, environment, channel_id, by=by):
                 raise NotFound(f"there is no channel `{channel_id}` here")
 
@@ -145,6 +147,20 @@ class Channels:
                 raise NotFound(f"there is no such {kind} here: `{'`, `'.join(names.values())}`")
             await self._record(connection, environment, by, f"{kind}.token", names["channel_id"])
         return text
+
+    async def _check_unowned(
+        self, connection: Connection, environment: EnvironmentRef, channel_id: str
+    ) -> None:
+        """Conflict if the spec has the channel: only it changes and removes it."""
+        row = await fetch_one(
+            connection, SQL["channel_owner"], channel_id=channel_id, **scope_names(environment)
+        )
+        if row is not None:
+            raise Conflict(
+                f"channel `{channel_id}` belongs to the spec `{row['name']}`; "
+                "change it there and apply the spec",
+                owner={"kind": "spec", **row},
+            )
 
     async def _put(
         self, connection: Connection, environment: EnvironmentRef, channel: ChannelSpec, *, by: str

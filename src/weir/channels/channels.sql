@@ -72,3 +72,9 @@ FROM weir.channels WHERE token_id = %(token_id)s;
 -- The consumer that a token belongs to.
 SELECT organization, project, environment, channel_id, consumer_id, consumer_name, queue, token_sha256
 FROM weir.consumers WHERE token_id = %(token_id)s;
+
+-- name: channel_owner
+-- The spec that has a channel.
+SELECT s.spec ->> 'app' AS name
+FROM (SELECT spec FROM weir.applied_specs WHERE $ENVIRONMENT ORDER BY revision DESC LIMIT 1) AS s
+WHERE s.spec -> 'channels' -> %(channel_id)s::text IS NOT NULL

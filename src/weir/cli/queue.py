@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,10 @@ from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, 
 from weir.cli.options import JsonOption, given, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json, print_result
 from weir.cli.tables import id_column, number_column
-from weir.errors import InvalidInput
+from weir.errors import Conflict, InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.limits import MAX_PRIORITY
-from weir.model.wording import duration
+from weir.model.wording import amount, duration
 from weir.spec.ir import Ordering, TraceMode
 
 app = typer.Typer(no_args_is_help=True)
@@ -28,6 +29,13 @@ MessageArgument = Annotated[str, typer.Argument(help="Id of the message, as `pop
 LeaseArgument = Annotated[str, typer.Argument(help="Token of the lease, as `pop` printed it.")]
 _PRIORITIES = f"0 to {MAX_PRIORITY}; {MAX_PRIORITY} is served first"
 LeaseOption = Annotated[str | None, typer.Option("--lease", help="How long a lease lasts, such as `30s`.")]
+
+
+class DeadLetters(StrEnum):
+    """What becomes of the dead letters of a queue that is deleted."""
+
+    KEEP = "keep"
+    PURGE = "purge"
 
 
 def _promises(
@@ -117,20 +125,36 @@ def create(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> N
 @with_options(promises=_promises)
 def change(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> None:
     """Change the promises of a queue; options that are left out stay as they are."""
-
-    async def alter(api: ApiSession) -> None:
-        before = (await api.get("queues", queue))["definition"] or {}
-        within = {part: {**before.get(part, {}), **promises[part]} for part in ("retention", "delivery")}
-        await api.put("queues", queue, body={**before, **promises, **within})
-
-    ask_api(scope, alter)
+    ask_api(scope, lambda api: api.send("PATCH", "queues", queue, body=promises))
 
 
 @app.command()
 @about_environment
-def delete(scope: ApiScope, queue: QueueArgument) -> None:
-    """Delete an empty queue."""
-    ask_api(scope, lambda api: api.delete("queues", queue))
+def delete(
+    scope: ApiScope,
+    queue: QueueArgument,
+    dead_letters: Annotated[
+        DeadLetters | None,
+        typer.Option(
+            help="What becomes of its dead letters: `keep` them to be read and exported, or `purge` them all."
+        ),
+    ] = None,
+) -> None:
+    """Delete an empty queue. If it has dead letters, say what becomes of them."""
+
+    async def remove(api: ApiSession) -> None:
+        try:
+            await api.delete("queues", queue, dead_letters=dead_letters and dead_letters.value)
+        except RefusedByApi as error:
+            dead = error.problem.get("dead_letters")
+            if dead is None:
+                raise
+            raise Conflict(
+                f"queue `{queue}` has {amount(dead, 'dead letter')}; redrive them first, or say what becomes "
+                "of them with `--dead-letters keep` or `--dead-letters purge`"
+            ) from None
+
+    ask_api(scope, remove)
 
 
 @app.command()

@@ -6,11 +6,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weir.cli.api import ApiScope, RefusedByApi, about_environment, ask_api
+from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items, print_json, print_result, shown_time
 from weir.cli.plans import plan_of
@@ -160,15 +160,28 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the spec that is in force, as it was written."""
-    path = ("history",) if history else () if revision is None else ("history", str(revision))
-    found = ask_api(scope, lambda api: api.get("spec", *path))
+    """Show the spec that is in force, as it was written, and where the environment differs from it."""
     if history:
+        found = ask_api(scope, lambda api: api.get("spec", "history"))
         print_items(found["items"], _REVISIONS, as_json=as_json)
-    elif as_json:
+        return
+    found = ask_api(scope, lambda api: _shown(api, revision))
+    if as_json:
         print_json(found)
-    else:
-        typer.echo(found["source"], nl=not found["source"].endswith("\n"))
+        return
+    typer.echo(found["source"], nl=not found["source"].endswith("\n"))
+    if found.get("differs"):
+        difference = rendered_plan(plan_of({"changes": found["differs"], "refusals": [], "warnings": []}))
+        typer.echo(f"The environment differs from this spec; applying it would do:\n{difference}", err=True)
+
+
+async def _shown(api: ApiSession, revision: int | None) -> dict[str, Any]:
+    """A revision. That in force comes with `differs`: the changes that make the environment equal to it."""
+    if revision is not None:
+        return await api.get("spec", "history", str(revision))
+    found = await api.get("spec")
+    plan = await api.post("spec", "plan", body={"source": found["source"], "file": found["file"]})
+    return {**found, "differs": plan["changes"]}
 
 
 def _body(path: Path) -> dict[str, str]:

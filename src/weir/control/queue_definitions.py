@@ -18,6 +18,7 @@ from weir.control.tenants import PAGE, PAGE_S
 from weir.errors import Conflict
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.wording import amount
 from weir.spec.ir import QueueSpec
 
 SQL = load_queries("weir.control", "queue_definitions.sql")
@@ -94,6 +95,29 @@ class QueueDefinitions:
             users = json.loads(await users_of(connection, queue.scope, queue=queue.queue))
         if users:
             raise Conflict(in_use(queue.queue, users[0]))
+
+    async def check_unowned(self, queue: QueueRef) -> None:
+        """Conflict if a spec or an app has the queue: only they change and remove it."""
+        owner = await self._database.fetch_one(SQL["queue_owner"], **queue_names(queue))
+        if owner is not None:
+            change = (
+                "change it there and apply the spec" if owner["kind"] == "spec" else "change it in its code"
+            )
+            raise Conflict(
+                f"queue `{queue.queue}` belongs to the {owner['kind']} `{owner['name']}`; {change}",
+                owner=owner,
+            )
+
+    async def check_undead(self, queue: QueueRef) -> None:
+        """Conflict if the queue has dead letters."""
+        row = await self._database.fetch_one(SQL["count_dead"], **queue_names(queue))
+        dead = 0 if row is None else int(row["dead"])
+        if dead:
+            raise Conflict(
+                f"queue `{queue.queue}` has {amount(dead, 'dead letter')}; redrive them first, or say with "
+                "`dead_letters` what becomes of them: `keep` or `purge`",
+                dead_letters=dead,
+            )
 
 
 async def find_definition(connection: Connection, queue: QueueRef) -> QueueDefinition | None:

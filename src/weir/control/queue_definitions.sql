@@ -24,6 +24,19 @@ WHERE webhook.value ->> 'queue' IS NOT NULL
 SELECT coalesce(json_agg(u ORDER BY kind, name), '[]')::text AS users FROM ($USERS) AS u
 WHERE %(queue)s::text IS NULL OR queue = %(queue)s::text
 
+-- name: queue_owner
+-- The spec or the app that has a queue.
+SELECT 'spec' AS kind, s.spec ->> 'app' AS name
+FROM (SELECT spec FROM weir.applied_specs WHERE $ENVIRONMENT ORDER BY revision DESC LIMIT 1) AS s
+WHERE s.spec -> 'queues' -> %(queue)s::text IS NOT NULL
+UNION ALL
+SELECT 'app', app FROM weir.declared_apps WHERE $ENVIRONMENT AND spec -> 'queues' -> %(queue)s::text IS NOT NULL
+LIMIT 1
+
+-- name: count_dead
+-- How many dead letters a queue has.
+SELECT coalesce(sum(dead_count), 0)::bigint AS dead FROM weir.dlq_summary WHERE $ENVIRONMENT AND queue = %(queue)s
+
 -- name: define_queues
 -- Create or change the definitions of queues, which come as one JSON object.
 INSERT INTO weir.queue_definitions (organization, project, environment, queue, spec, defined_at_ms, revision)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response, status
+from fastapi import APIRouter, Query, Response, status
 
 from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
@@ -14,6 +16,7 @@ from weir.api.schemas.queues import (
     QueueBody,
     QueueDetail,
     QueueList,
+    QueuePatch,
     QueueView,
     RetentionBody,
 )
@@ -22,7 +25,9 @@ from weir.broker.checks import check_spec
 from weir.control.changes import Risks
 from weir.control.queue_definitions import QueueDefinition
 from weir.control.system_events import SystemEventKind
-from weir.errors import Unavailable
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
+from weir.deadletters.filters import Filter
+from weir.errors import NotFound, Unavailable
 from weir.model.beside_loop import beside_loop
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
@@ -62,17 +67,46 @@ async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
 
 @router.put("/{queue}", operation_id="define_queue")
 async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
-    """Create a queue, or change what it promises from now on. Its action, if it has one, stays."""
+    """Create a queue, or replace what it promises from now on: what the body leaves out gets its default.
+
+    409 if a spec or an app has the queue.
+    """
+    return await _define(services, access, queue, lambda known: body)
+
+
+@router.patch("/{queue}", operation_id="change_queue")
+async def change_queue(queue: str, body: QueuePatch, access: Admin, services: App) -> QueueDetail:
+    """Change some promises of a queue: what the body leaves out stays.
+
+    409 if a spec or an app has the queue.
+    """
+
+    def patched(known: QueueDefinition | None) -> QueueBody:
+        if known is None:
+            raise NotFound(f"there is no queue `{queue}` to change; create it with PUT")
+        return body.over(_body(known.spec))
+
+    return await _define(services, access, queue, patched)
+
+
+async def _define(
+    services: Services, access: Access, queue: str, wanted: Callable[[QueueDefinition | None], QueueBody]
+) -> QueueDetail:
+    """Store what is wanted of a queue, given what it is now, and tell the broker. Its action stays."""
     definitions = present(services.definitions, "PostgreSQL")
     changes = present(services.changes, "PostgreSQL")
     ref = access.environment.queue(queue)
     known = await definitions.find(ref)
-    check_spec(_spec(ref, body, known=known))
-    reordered = known is not None and known.spec.ordering is not body.ordering
-    risks = Risks(reordered=(_spec(ref, body, known=known),) if reordered else ())
-    async with changes.change(ref.scope, risks=risks):
+    likely = _spec(ref, wanted(known), known=known)
+    check_spec(likely)
+    reordered = known is not None and known.spec.ordering is not likely.ordering
+    async with changes.change(ref.scope, risks=Risks(reordered=(likely,) if reordered else ())):
+        await definitions.check_unowned(ref)
         # Read again under the lock of the environment: another change may have come first.
-        spec = _spec(ref, body, known=await definitions.find(ref))
+        known = await definitions.find(ref)
+        body = wanted(known)
+        spec = _spec(ref, body, known=known)
+        check_spec(spec)
         if spec.delivery.dead_letter_queue is not None:
             others = await definitions.of(ref.scope)
             check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
@@ -84,15 +118,38 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
 
 
 @router.delete("/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT)
-async def forget_queue(queue: str, access: Admin, services: App) -> None:
-    """Remove an empty queue."""
+async def forget_queue(
+    queue: str,
+    access: Admin,
+    services: App,
+    dead_letters: Annotated[
+        Literal["keep", "purge"] | None,
+        Query(
+            description="What becomes of the queue's dead letters: `keep` leaves them to be read, exported "
+            "and purged, `purge` starts a purge of all of them. Left out, a queue with dead letters is 409."
+        ),
+    ] = None,
+) -> None:
+    """Remove an empty queue.
+
+    409 if a spec or an app has it, if something uses it, or if it has dead letters.
+    """
     ref = access.environment.queue(queue)
     changes = present(services.changes, "PostgreSQL")
     definitions = present(services.definitions, "PostgreSQL")
     async with changes.change(ref.scope, risks=Risks(removed=(queue,))):
+        await definitions.check_unowned(ref)
         await definitions.check_unused(ref)
+        if dead_letters is None:
+            await definitions.check_undead(ref)
+        elif dead_letters == "purge":
+            purge = NewBulkAction(
+                kind=BulkActionKind.PURGE, filter=Filter(queue=queue, include_unexhausted=True)
+            )
+            actions = present(services.dead_letters, "PostgreSQL").bulk_actions
+            await actions.create(ref.scope, purge, by=access.actor)
         await definitions.forget(ref)
-        await audit(services, access, "queue.forget", queue)
+        await audit(services, access, "queue.forget", queue, dead_letters=dead_letters)
     await _tell(services, ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,9 +14,11 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    ValidationError,
     model_validator,
 )
 
+from weir.api.problems import from_validation
 from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS, MIN_LOG_MS
@@ -105,6 +107,33 @@ class QueueBody(Schema):
         if self.log_ms is not None and history is not None and history != 1:
             raise ValueError(log_needs_lives(history))
         return self
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """Describe members of a patch: a client that filled defaults in would change what it did not name."""
+    members = schema["properties"]
+    parts = {"retention": RetentionBody.model_json_schema(), "delivery": DeliveryBody.model_json_schema()}
+    members.update(parts)
+    for one in (members, *(part["properties"] for part in parts.values())):
+        for member in one.values():
+            member.pop("default", None)
+    schema["examples"] = [{"delivery": {"max_attempts": 3}}]
+
+
+class QueuePatch(QueueBody):
+    """Some promises of a queue; a member that is left out stays as it is, also inside another one."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+    def over(self, before: QueueBody) -> QueueBody:
+        """What was promised before, with the members that are given here."""
+        merged = before.model_dump()
+        for name, value in self.model_dump(exclude_unset=True).items():
+            merged[name] = {**merged[name], **value} if isinstance(value, dict) else value
+        try:
+            return QueueBody.model_validate(merged)
+        except ValidationError as error:
+            raise from_validation([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None
 
 
 class QueueView(BaseModel):
