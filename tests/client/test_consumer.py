@@ -217,6 +217,80 @@ async def test_a_consumer_that_is_cancelled_gives_its_messages_back_at_once() ->
     assert (server.verbs(), body["delay_ms"], body["error"]) == ({"m": "nack"}, 0, "the consumer stopped")
 
 
+async def test_a_consumer_that_stops_gives_back_what_the_last_answer_brought() -> None:
+    server, asked, go = Server("m"), asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/pop"):
+            asked.set()
+            await go.wait()
+        return await server(request)
+
+    async with client(slow) as weir:
+        consumer = Consumer(weir, "q", handle_nothing, wait=0)
+        running = asyncio.create_task(consumer.run())
+        await asked.wait()
+        consumer.stop()
+        go.set()
+        await running
+    body = server.body("m")
+    assert (server.verbs(), body["delay_ms"], body["uncounted"]) == ({"m": "nack"}, 0, True)
+
+
+async def test_a_consumer_that_is_cancelled_before_a_handler_began_gives_its_message_back_untried() -> None:
+    server = Server("m")
+    async with client(server) as weir:
+        consumer = Consumer(weir, "q", handle_nothing)
+        (message,) = await weir.pop("q")
+        consumer._running[asyncio.create_task(consumer._work(message))] = message
+        await consumer._end(asyncio.create_task(asyncio.sleep(0)))
+    assert server.body("m")["uncounted"] is True
+
+
+ODD = {
+    "StopIteration": StopIteration("at the end"),
+    "GeneratorExit": GeneratorExit("closed"),
+    "ancelled": asyncio.CancelledError("by itself"),
+    "KeyboardInterrupt": KeyboardInterrupt("by itself"),
+    "BaseExceptionGroup": BaseExceptionGroup("many", [ValueError("one")]),
+}
+
+
+@pytest.mark.parametrize("said", ODD)
+async def test_whatever_a_handler_raises_its_message_is_settled_with_that_reason(said: str) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        raise ODD[said]
+
+    server = Server("m")
+    async with consuming(server, handle):
+        await server.until_settled(1)
+    assert server.verbs() == {"m": "nack"}
+    assert said in server.body("m")["error"] or said == "BaseExceptionGroup"
+    assert "delay_ms" not in server.body("m"), "the back-off of the queue decides"
+
+
+async def test_a_settlement_that_the_server_refuses_is_told_with_that_reason() -> None:
+    server = Server("m")
+
+    async def strict(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/nack") and json.loads(request.content).get("delay_ms"):
+            return problem(422, "invalid_input")
+        return await server(request)
+
+    async def handle(message: ReceivedMessage) -> None:
+        raise Retry("much later", delay=10 * 365 * 86_400)
+
+    async with client(strict) as weir:
+        consumer = Consumer(weir, "q", handle, wait=0)
+        running = asyncio.create_task(consumer.run())
+        await server.until_settled(1)
+        consumer.stop()
+        await running
+    error = server.body("m")["error"]
+    assert "cannot be settled" in error
+    assert "much later" in error
+
+
 async def test_a_consumer_that_is_stopped_lets_its_handlers_finish() -> None:
     server, started, go = Server("m"), asyncio.Event(), asyncio.Event()
 

@@ -192,6 +192,46 @@ def attempt(args, over=False):
 """
 
 
+RECORDS = """
+from weir.contrib.django.record import CallRecord, DjangoCall
+from weir.model.limits import MAX_RESULT_BYTES
+import json
+
+def size(record):
+    return len(json.dumps(record.document()).encode())
+
+record = CallRecord(task="tasks.echo", queue="default", call=DjangoCall(args=[], kwargs={}))
+for attempt in range(1, 301):
+    record = record.attempted("h" * 60 + str(attempt), attempt=attempt, now_ms=1)
+    record = record.failed(ValueError("\\u0436" * 5_000), now_ms=2)
+    assert size(record) <= MAX_RESULT_BYTES, attempt
+    record = CallRecord.of(json.loads(json.dumps(record.document())))
+print(record.errors != (), size(record.done("x" * 13_000, now_ms=3)) <= MAX_RESULT_BYTES)
+"""
+
+
+def test_old_errors_of_a_task_never_keep_its_value_from_being_kept(project: Project) -> None:
+    assert project.python(RECORDS) == "True True"
+
+
+ODD = """
+class Odd(BaseException):
+    pass
+
+for error in (StopIteration("end"), GeneratorExit("end"), Odd("end")):
+    tasks.ODD = error
+    try:
+        attempt([])
+    except BaseException as raised:
+        print(type(raised).__name__)
+"""
+
+
+def test_whatever_a_django_task_raises_ends_its_attempt(project: Project) -> None:
+    said = project.python(SIGNALS.replace("tasks.echo, call", "tasks.raise_oddly, call") + ODD).splitlines()
+    assert said == ["FAILED", "RuntimeError", "FAILED", "RuntimeError", "FAILED", "Odd"]
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

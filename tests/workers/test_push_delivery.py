@@ -96,6 +96,25 @@ async def test_an_endpoint_that_answers_410_gets_nothing_more_and_the_rest_waits
     assert (await rig.broker.state(rig.environment.queue("Out"))).depth == 1
 
 
+async def test_messages_that_were_claimed_before_a_410_lose_no_attempt(rig):
+    rig.secrets["HOOK"] = SECRET
+    async with receiving() as receiver:
+        receiver.answer = plain(410)
+        await rig.apply(spec(receiver.url))
+        ids = await rig.put("Out", *[b"{}"] * 20)
+        async with rig.working(concurrency=1, prefetch=19):
+            await until(lambda: "dead" in rig.endings())
+            await until(lambda: len(rig.endings()) == 20)
+            receiver.answer = plain(200)
+            rig.log.disabled.clear()
+            await until(lambda: rig.endings().count("done") == 19, within_s=20)
+    assert len(receiver.requests) == 20
+    done = {
+        one.delivery.message_id: one.delivery.attempt for one in rig.journal.attempts if one.ending == "done"
+    }
+    assert done == dict.fromkeys(ids[1:], 1)
+
+
 async def test_a_private_address_is_refused_and_the_message_dies_with_the_reason(rig):
     rig.secrets["HOOK"] = SECRET
     async with receiving() as receiver:

@@ -268,6 +268,51 @@ async def test_draining_finishes_what_runs_and_gives_the_rest_back(rig):
     assert (state.depth, state.running) == (1, 0)
 
 
+SIMPLE = "app A { queue Q { delivery { max_attempts: 3 } map_to: command Thing.Do } }"
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_worker_that_stops_counts_no_attempt_of_what_never_began(rig, attempts):
+    begun = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(context: Context) -> None:
+        begun.append(context.message_id)
+        await asyncio.Event().wait()
+
+    await rig.apply(SIMPLE.replace("max_attempts: 3", f"max_attempts: {attempts}"))
+    ids = await rig.put("Q", *[b"{}"] * 6)
+    async with rig.working(concurrency=1, prefetch=3, drain_s=0.1) as worker:
+        await until(lambda: bool(begun))
+        if attempts == 1:
+            assert worker.fetched_ahead == 0, "a kill -9 would cost it its only attempt"
+        else:
+            await until(lambda: worker.fetched_ahead == 3)
+    queue = rig.environment.queue("Q")
+    dead = [one.message_id for one in await rig.outbox()]
+    assert dead == (begun if attempts == 1 else [])
+    found = await rig.broker.dequeue(queue, consumer="c", limit=9, wait_ms=1_000)
+    assert {one.message_id: one.attempt for one in found if one.message_id not in begun} == {
+        one: 1 for one in ids if one not in begun
+    }
+
+
+async def test_queues_of_one_attempt_share_the_slots_and_keep_nothing_in_hand(rig):
+    @rig.commands.command("Thing.Do")
+    async def do() -> None:
+        await asyncio.Event().wait()
+
+    queue = "queue {} {{ delivery {{ max_attempts: 1 }} map_to: command Thing.Do }}"
+    await rig.apply(f"app A {{ {' '.join(queue.format(name) for name in 'QRS')} }}")
+    async with rig.working(concurrency=2, drain_s=0.1) as worker:
+        await until(lambda: len(worker._claims) == 3)
+        await asyncio.gather(*(rig.put(name, *[b"{}"] * 4) for name in "QRS"))
+        await until(lambda: worker.free_slots == 0 and not len(worker._settling))
+        held = [len(list(worker._renewer)), worker.fetched_ahead]
+    assert held == [2, 0]
+    assert len(await rig.outbox()) == 2
+
+
 async def test_a_worker_follows_the_spec_without_a_restart(rig):
     seen = []
 
@@ -295,7 +340,7 @@ async def test_a_command_that_nobody_registered_is_named_with_the_nearest(rig):
     await rig.apply(SPEC)
     await rig.put("Q", b'{"id": 1}')
     async with rig.working():
-        await until(lambda: len(rig.journal.attempts) == 3)
+        await until(lambda: len(rig.journal.attempts) == 1)
     assert "did you mean `Thing.Doo`?" in rig.journal.attempts[0].error
 
 
@@ -487,9 +532,9 @@ async def test_a_worker_describes_what_runs_and_what_it_only_fetched_ahead(rig):
         ((0, 1), "done"),
         ((0, 2), "done"),
         ((0, 3), "done"),
-        ((1, 1), "dead"),
-        ((1, 2), "dead"),
-        ((1, 3), "dead"),
+        ((1, 1), "failed"),
+        ((1, 2), "failed"),
+        ((1, 3), "failed"),
     ],
 )
 async def test_a_command_is_registered_for_those_scopes_only_that_it_names(rig, only, ending):
@@ -503,12 +548,13 @@ async def test_a_command_is_registered_for_those_scopes_only_that_it_names(rig, 
     await rig.put("Q", b"{}")
     async with rig.working():
         await until(lambda: rig.endings() == [ending])
-    if ending == "dead":
+    if ending == "failed":
         await rig.apply(spec.format("R", "Thing.Doo"))
         await rig.put("R", b"{}")
         async with rig.working():
-            await until(lambda: rig.endings() == ["dead", "dead"])
-        errors = [one.error for one in await rig.outbox()]
+            await until(lambda: rig.endings() == ["failed", "failed"])
+        assert await rig.outbox() == [], "nothing was tried"
+        errors = [one.error for one in rig.journal.attempts]
         assert [error.replace("Doo", "Do") for error in errors] == [
             "no command `Thing.Do` is registered here"
         ] * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -23,6 +23,8 @@ from weir.model.parents import WORKING_ON
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
 LEASE_LOST = "lease_lost"
+# How long a consumer that stops waits for the answer to its last request for messages.
+_LEAVE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,8 @@ class Consumer:
         self._lease_s = to_seconds(lease)
         self._wait_s = to_seconds(wait)
         self._name = name
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], ReceivedMessage] = {}
+        self._begun: set[str] = set()
         self._stopping = asyncio.Event()
         self._cancelled = CancelledMessages(weir)
         self._tells_time = True
@@ -128,12 +131,18 @@ class Consumer:
                     continue
                 for message in await self._take(free):
                     task = asyncio.create_task(self._work(message))
-                    self._running.add(task)
-                    task.add_done_callback(self._running.discard)
+                    self._running[task] = message
+                    task.add_done_callback(self._running.pop)
             if self._running:
                 await asyncio.wait(self._running)
         finally:
-            await run_to_end(cancel_and_wait([*self._running, watching]))
+            await run_to_end(self._end(watching))
+
+    async def _end(self, watching: asyncio.Task[None]) -> None:
+        """Cancel what runs, and give back what never began."""
+        waiting = [one for one in self._running.values() if one.id not in self._begun]
+        await cancel_and_wait([*self._running, watching])
+        await self._give_back(waiting)
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
         """Take up to `limit` messages. Returns none after `stop`, or if none came."""
@@ -145,36 +154,56 @@ class Consumer:
         stop = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return await take if take.done() else []
+            if not self._stopping.is_set():
+                return await take
         except ClientError as error:
             if isinstance(error, ApiError) and not error.can_pass:
                 raise
             await asyncio.sleep(self._weir.options.retry_delay_s)
-            return []
         finally:
-            await cancel_and_wait([take, stop])
+            if self._stopping.is_set() or not take.done():
+                await run_to_end(self._leave(take))
+            await cancel_and_wait([stop])
+        return []
+
+    async def _leave(self, take: asyncio.Task[list[ReceivedMessage]]) -> None:
+        """End a request for messages. An answer on its way is awaited, and its messages are given back."""
+        await asyncio.wait({take}, timeout=_LEAVE_S)
+        if not take.done():
+            await cancel_and_wait([take])
+        elif not take.cancelled() and take.exception() is None:
+            await self._give_back(take.result())
+
+    async def _give_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            await self._settle(message, Handled(error="the consumer stopped", delay_ms=0, uncounted=True))
 
     async def _work(self, message: ReceivedMessage) -> None:
-        handling = asyncio.create_task(self._handle_timed(message))
+        self._begun.add(message.id)
+        began_s: list[float] = []
+        handling = asyncio.create_task(self._handle_timed(message, began_s))
         keeping = asyncio.create_task(self._keep_lease(message))
         self._cancelled.watch(message, stop=keeping.cancel)
         try:
             await asyncio.wait({handling, keeping}, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
-                await self._settle(message, handling.result())
+                await self._settle(message, _ended(handling))
         except asyncio.CancelledError:
             await cancel_and_wait([handling])
             # Without a delay: another consumer can take it now.
-            await self._settle(message, Handled(error="the consumer stopped", delay_ms=0))
+            await self._settle(
+                message, Handled(error="the consumer stopped", delay_ms=0, uncounted=not began_s)
+            )
             raise
         finally:
+            self._begun.discard(message.id)
             self._cancelled.forget(message)
             await cancel_and_wait([handling, keeping])
 
-    async def _handle_timed(self, message: ReceivedMessage) -> Handled:
-        began_s = time.perf_counter()
+    async def _handle_timed(self, message: ReceivedMessage, began_s: list[float]) -> Handled:
+        began_s.append(time.perf_counter())
         handled = await self.handle(message)
-        return replace(handled, took_s=time.perf_counter() - began_s)
+        return replace(handled, took_s=time.perf_counter() - began_s[0])
 
     async def handle(self, message: ReceivedMessage) -> Handled:
         """Run the handler of one message.
@@ -194,7 +223,9 @@ class Consumer:
             return Handled(error=describe_failure(error), dead_letter=True)
         except Retry as error:
             return Handled(error=describe_failure(error), delay_ms=error.delay_ms)
-        except (Exception, SystemExit) as error:  # a poison message must not end the consumer
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a poison message must not end the consumer
             return Handled(error=describe_failure(error))
         return Handled()
 
@@ -212,17 +243,42 @@ class Consumer:
                 continue
 
     async def _settle(self, message: ReceivedMessage, handled: Handled) -> None:
-        """Ack or nack the message. If that fails its lease lapses, and the message is delivered again."""
+        """Ack or nack the message. While that cannot be said its lease lapses, and it is delivered again.
+
+        What the server or the client refuses to send is replaced by what says so.
+        """
+        try:
+            await self._settle_timed(message, handled)
+        except ApiError as error:
+            if error.can_pass or error.code == LEASE_LOST:
+                return
+            await self._settle_refused(message, handled, error)
+        except ClientError:
+            return
+        except (
+            Exception
+        ) as error:  # a value that cannot be written as JSON raises whatever its encoder raises
+            await self._settle_refused(message, handled, error)
+
+    async def _settle_refused(self, message: ReceivedMessage, handled: Handled, error: Exception) -> None:
         with suppress(ClientError):
-            took = handled.took_s if self._tells_time else None
-            try:
-                await self._settle_with(message, handled, took=took)
-            except ApiError as error:
-                # An older server does not accept the time of a handler, so it is not sent again.
-                if took is None or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
-                    raise
-                await self._settle_with(message, handled, took=None)
-                self._tells_time = False
+            await self._settle_timed(message, self.refused(handled, error))
+
+    def refused(self, handled: Handled, error: Exception) -> Handled:
+        """The outcome that is told instead of one that cannot be told."""
+        told = f"the outcome of the handler cannot be settled ({describe_failure(error)})"
+        return Handled(error=f"{told}: {handled.error}" if handled.error else told, took_s=handled.took_s)
+
+    async def _settle_timed(self, message: ReceivedMessage, handled: Handled) -> None:
+        took = handled.took_s if self._tells_time else None
+        try:
+            await self._settle_with(message, handled, took=took)
+        except ApiError as error:
+            # An older server does not accept the time of a handler, so it is not sent again.
+            if took is None or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+            await self._settle_with(message, handled, took=None)
+            self._tells_time = False
 
     async def _settle_with(self, message: ReceivedMessage, handled: Handled, *, took: float | None) -> None:
         if handled.error is None:
@@ -236,3 +292,11 @@ class Consumer:
             uncounted=handled.uncounted,
             took=took,
         )
+
+
+def _ended(handling: asyncio.Task[Handled]) -> Handled:
+    """How a handler ended, whatever it raised."""
+    if handling.cancelled():
+        return Handled(error="the handler was cancelled, and not by the consumer")
+    error = handling.exception()
+    return handling.result() if error is None else Handled(error=describe_failure(error))

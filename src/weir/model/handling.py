@@ -43,9 +43,13 @@ class Retry(Exception):
         self.delay_ms = to_optional_ms(delay)
 
 
+class NoRoom(Retry):
+    """A push inside a handler waited in vain for room in its queue. The attempt does not count."""
+
+
 # Errors are stored with the name of their class. The public name keeps them in their groups if the module
 # moves.
-for _public in (Reject, Retry):
+for _public in (Reject, Retry, NoRoom):
     _public.__module__ = "weir"
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, c
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from weir.errors import InvalidInput, Misconfigured
+from weir.model.handling import describe_failure
 from weir.model.limits import MAX_RESULT_BYTES
 
 V = TypeVar("V")
@@ -114,10 +115,12 @@ class TaskArguments:
             return None
         try:
             data = self.dump_result(result)
-        except ValueError as error:
-            return _omitted(f"it has no JSON form ({str(error).splitlines()[0]})")
+            if len(data) <= MAX_RESULT_BYTES:
+                json.loads(data)  # numbers of many digits and deep nesting can be written and not be read
+        except Exception as error:  # a result may raise anything while it is written
+            return omitted(f"it has no JSON form ({describe_failure(error).splitlines()[0]})")
         if len(data) > MAX_RESULT_BYTES:
-            return _omitted(f"it has {len(data)} bytes, and at most {MAX_RESULT_BYTES} are kept")
+            return omitted(f"it has {len(data)} bytes, and at most {MAX_RESULT_BYTES} are kept")
         return data
 
     def dump_result(self, result: Any) -> bytes:
@@ -179,7 +182,8 @@ class _Result(RootModel[V], Generic[V]):
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
 
-def _omitted(why: str) -> bytes:
+def omitted(why: str) -> bytes:
+    """The note that is kept instead of a result."""
     return json.dumps({OMITTED: why}).encode()
 
 

@@ -21,6 +21,11 @@ def pack_frame(data: dict[str, Any]) -> bytes:
     return len(body).to_bytes(_HEAD, "big") + body
 
 
+def unpack_frame(frame: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = pickle.loads(frame[_HEAD:])
+    return found
+
+
 async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any]:
     """The next frame; IncompleteReadError at the end."""
     size = int.from_bytes(await reader.readexactly(_HEAD), "big")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import cast
 
@@ -17,6 +17,7 @@ from weir.client.values import Payload, ReceivedMessage
 from weir.errors import InvalidInput
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.spec.ir import QueueSpec
+from weir.tasks.arguments import omitted
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import TaskMessage, TaskRunner
 from weir.workers.handler_time import begin_handler_time
@@ -64,13 +65,19 @@ class TaskConsumer(Consumer):
         """Run the task of one message."""
         outcome = await self._run(message)
         if outcome.ending is Ending.DONE:
-            return Handled(result=None if outcome.kept is None else json.loads(outcome.kept))
+            return Handled(result=None if outcome.kept is None else _told(outcome.kept))
         return Handled(
             error=outcome.error,
             delay_ms=outcome.delay_ms,
             dead_letter=outcome.ending is Ending.REJECTED,
             uncounted=outcome.uncounted,
         )
+
+    def refused(self, handled: Handled, error: Exception) -> Handled:
+        """What is told instead: a task whose result cannot be sent is done, as on the stores."""
+        if handled.error is None:
+            return replace(handled, result=_not_kept(error))
+        return super().refused(handled, error)
 
     async def _run(self, message: ReceivedMessage) -> HandlerOutcome:
         progress = ProgressSender(
@@ -115,6 +122,17 @@ def check_queue_count(count: int, *, max_files: int) -> None:
             f"{count} queues need {needed} open files, and the system allows {max_files}; raise the limit "
             "(`ulimit -n`), or start several workers, each with some of the queues by `--queue`"
         )
+
+
+def _told(kept: bytes) -> Payload:
+    try:
+        return cast(Payload, json.loads(kept))
+    except ValueError as error:  # a number of more digits than Python reads
+        return _not_kept(error)
+
+
+def _not_kept(error: Exception) -> Payload:
+    return cast(Payload, json.loads(omitted(f"it cannot be sent ({error})")))
 
 
 async def consume(consumers: Sequence[Consumer], *, drain_s: float) -> None:

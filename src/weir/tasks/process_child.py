@@ -14,8 +14,9 @@ from typing import Any
 
 from weir.model.handling import Reject, Retry, describe_with_traceback
 from weir.tasks.app import App
-from weir.tasks.frames import pack_frame, receive_frame
+from weir.tasks.frames import pack_frame, receive_frame, unpack_frame
 from weir.tasks.load import load_app
+from weir.tasks.task import Task
 
 
 def main(fd: int, target: str) -> None:
@@ -39,13 +40,23 @@ def _answer(app: App, call: dict[str, Any]) -> bytes:
     try:
         task = app.tasks[call["task"]]
         args, kwargs = task.arguments.unpack(call["payload"].encode())
-        return pack_frame({"ending": "done", "result": task.function(*args, **kwargs)})
+        return _done(task, task.function(*args, **kwargs))
     except Reject as error:
         return pack_frame({"ending": "reject", "error": str(error)})
     except Retry as error:
         return pack_frame({"ending": "retry", "error": str(error), "delay_ms": error.delay_ms})
-    except (Exception, SystemExit) as error:  # a task may raise anything, and the next one is still to run
+    except BaseException as error:  # a task may raise anything, and the next one is still to run
         return pack_frame({"ending": "failed", "error": describe_with_traceback(error, skip=1)})
+
+
+def _done(task: Task[Any, Any], result: Any) -> bytes:
+    """The frame of a result. One that cannot be sent as it is goes as JSON: the work is done either way."""
+    try:
+        frame = pack_frame({"ending": "done", "result": result})
+        unpack_frame(frame)
+    except Exception:  # what a result raises here is up to its class
+        return pack_frame({"ending": "done", "packed": task.arguments.pack_result(result)})
+    return frame
 
 
 if __name__ == "__main__":

@@ -30,6 +30,13 @@ class RaisedInProcess(Exception):
     """A task raised in its process; the text is its traceback there."""
 
 
+@dataclass(frozen=True, slots=True)
+class PackedResult:
+    """A result that did not come back as an object: its JSON, or a note that says why it is not kept."""
+
+    data: bytes | None
+
+
 @dataclass(slots=True, kw_only=True)
 class _Child:
     process: asyncio.subprocess.Process
@@ -130,7 +137,7 @@ def _told(answer: dict[str, Any]) -> Any:
     """The result in an answer; raises the exception that the answer describes."""
     match answer["ending"]:
         case "done":
-            return answer["result"]
+            return answer["result"] if "result" in answer else PackedResult(answer["packed"])
         case "reject":
             raise Reject(answer["error"])
         case "retry":

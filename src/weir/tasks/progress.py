@@ -7,10 +7,11 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from weir.client.errors import ClientError
-from weir.errors import WeirError
+import structlog
+
 from weir.tasks.context import PROGRESS_EVERY_S
 
+log = structlog.get_logger("weir.tasks")
 _NOTHING = object()
 FLUSH_S = 2.0
 """How long a failed attempt waits for its last value to be sent."""
@@ -66,6 +67,8 @@ class ProgressSender:
         async with self._sending:
             value, self._next = self._next, _NOTHING
             if value is not _NOTHING:
-                # Progress may be lost: if this value cannot be sent, the next one may be.
-                with suppress(ClientError, WeirError):
+                try:
                     await self._send(value)
+                except Exception as error:  # an odd value (NaN, a huge number) must not keep its message
+                    # Progress may be lost: if this value cannot be sent, the next one may be.
+                    log.debug("progress was not sent", error=str(error))

@@ -17,21 +17,26 @@ from typing import Any, Protocol
 import structlog
 
 from weir.errors import InvalidInput
-from weir.model.handling import Reject, Retry, describe_failure, describe_with_traceback
+from weir.model.handling import Reject, Retry, describe_with_traceback
 from weir.model.message_headers import SCHEDULE, TASK, WORKFLOW
 from weir.spec.spec_problems import nearest
 from weir.tasks.app import App
 from weir.tasks.context import CURRENT, TaskContext
 from weir.tasks.middleware import Attempt, run_through
-from weir.tasks.processes import RaisedInProcess
+from weir.tasks.processes import PackedResult, RaisedInProcess
 from weir.tasks.task import Task
 from weir.tasks.workflows import go_on, unwrap
-from weir.workers.outcome import Ending, HandlerOutcome, failed, rejected
+from weir.workers.outcome import (
+    UNKNOWN_DELAY_MS,
+    Ending,
+    HandlerOutcome,
+    failed,
+    given_back,
+    raised,
+    rejected,
+)
 
 log = structlog.get_logger("weir.tasks")
-# How long a message waits if the app does not have its task. Short, because a deploy may bring the task; not
-# shorter, because each retry costs a lease.
-UNKNOWN_DELAY_MS = 10_000
 _HERE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
@@ -129,19 +134,23 @@ class TaskRunner:
                 self._app.middleware, attempt, lambda: self._call(task, payload, args, kwargs)
             )
             if workflow is not None:
-                await go_on(self._app.backend(), workflow, context, task.arguments.dump_result(result))
+                packed = result.data if isinstance(result, PackedResult) else None
+                dumped = packed or task.arguments.dump_result(result)
+                await go_on(self._app.backend(), workflow, context, dumped)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
         except InvalidInput as error:
             return rejected(error.message)
-        except Reject as error:
-            return rejected(describe_failure(error))
-        except Retry as error:
-            return failed(describe_failure(error), delay_ms=error.delay_ms)
+        except (Reject, Retry) as error:
+            return raised(error)
         except RaisedInProcess as error:
             _log_failure(context, traceback=str(error))
             return failed(str(error))
-        except (Exception, SystemExit) as error:  # user code may raise anything, and must not end the worker
+        except BaseException as error:  # user code may raise anything, and must not end the worker
             _log_failure(context, exc_info=error)
             return failed(describe_with_traceback(error, skip=_own_frames(error)))
+        if isinstance(result, PackedResult):
+            return HandlerOutcome(ending=Ending.DONE, kept=result.data)
         return HandlerOutcome(ending=Ending.DONE, result=result, kept=task.arguments.pack_result(result))
 
     async def _call(
@@ -171,4 +180,4 @@ def _unknown(name: str, app: App) -> HandlerOutcome:
     """The outcome for an unknown task. It is uncounted: another worker may know it, or this one later."""
     what = f"this worker has no task `{name}`" if name else "the message names no task in `weir-task`"
     error = f"{what}; {nearest(name, app.tasks)}".rstrip("; ")
-    return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=UNKNOWN_DELAY_MS, uncounted=True)
+    return given_back(error, delay_ms=UNKNOWN_DELAY_MS)

@@ -12,6 +12,7 @@ with MemoryTasks(app) as tasks:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -21,6 +22,7 @@ from weir.client.outcomes import MessageOutcome
 from weir.client.sync import LoopThread
 from weir.client.values import OutgoingMessage, PushResult
 from weir.deadletters.failed_groups import tell_groups
+from weir.errors import WeirError
 from weir.model.durations import Duration, to_ms
 from weir.model.inspection import MessageState
 from weir.model.limits import MAX_BATCH
@@ -34,7 +36,8 @@ from weir.tasks.app import App
 from weir.tasks.broker_backend import BrokerBackend, BrokerTasks
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
-from weir.workers.outcome import Ending, HandlerOutcome
+from weir.workers.outcome import Ending, HandlerOutcome, raised, refused
+from weir.workers.run_message import within
 from weir.workers.threads import DaemonThreads
 
 T = TypeVar("T")
@@ -65,6 +68,7 @@ class MemoryTasks:
         self._backend = _EagerBackend(self) if eager else _TestBackend(self)
         self._tasks = BrokerTasks(app, self.broker, executor=DaemonThreads())
         self._thread = LoopThread()
+        self._timeouts: dict[str, int | None] = {}
         self._ticked_ms: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -110,6 +114,7 @@ class MemoryTasks:
     async def _define(self) -> None:
         spec = self.app.spec()
         for queue in spec.queues:
+            self._timeouts[queue.name] = queue.delivery.handler_timeout_ms
             await self.broker.define(self.environment.queue(queue.name), queue)
         self._ticked_ms = {schedule.name: self.clock.now_ms() for schedule in spec.schedules}
 
@@ -156,7 +161,7 @@ class MemoryTasks:
         done = 0
         while found := await self.broker.dequeue(self.environment, consumer="test", limit=MAX_BATCH):
             for delivery in found:
-                await self.settle(delivery, await self._tasks.run_delivery(delivery))
+                await self.settle(delivery, await self._attempt(delivery))
             done += len(found)
             if done > MOST_RUNS:
                 raise AssertionError(f"{done} attempts at once; do tasks push each other for ever?")
@@ -167,8 +172,28 @@ class MemoryTasks:
         self.dead += dead
         return done + (await self._run_ready() if dead else 0)
 
+    async def _attempt(self, delivery: Delivery) -> HandlerOutcome:
+        """Run one attempt within the time of its queue. Whatever a task raises is its outcome."""
+        try:
+            return await within(self._timeouts[delivery.queue.queue], self._tasks.run_delivery(delivery))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return raised(error)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return raised(error)
+
     async def settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
         """Settle a message as a worker does."""
+        try:
+            await self._settle(delivery, outcome)
+        except WeirError as error:
+            await self._settle(delivery, refused(outcome, error))
+
+    async def _settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
         if outcome.ending is Ending.DONE:
             await self.broker.ack([delivery.lease], results=[outcome.kept])
             return

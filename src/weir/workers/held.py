@@ -23,6 +23,7 @@ class HeldMessage:
         "expected_s",
         "finished_at_ms",
         "give_up_at",
+        "refused",
         "renewed_at",
         "spec",
         "started_at_ms",
@@ -42,6 +43,8 @@ class HeldMessage:
         """The slot that runs its handler; None while it waits for one."""
         self.started_at_ms: int | None = None
         self.finished_at_ms = 0
+        self.refused = False
+        """Its outcome could not be settled as it was; a plain failure that says why took its place."""
         self.stopped_by: HandlerOutcome | None = None
         """The outcome if the attempt was stopped; it replaces the outcome of the handler."""
         self.give_up_at = 0.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from weir.model.handling import NoRoom, Reject, Retry, describe_failure
 from weir.model.wording import duration
 
 
@@ -35,8 +37,41 @@ class HandlerOutcome:
     """The result of a task as JSON, to be kept in Redis with the ack."""
 
 
+UNKNOWN_DELAY_MS = 10_000
+"""How long a message waits that this worker cannot run. Short, because a deploy may bring its handler; not
+shorter, because each look costs a lease."""
+
+
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:
     return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms)
+
+
+def given_back(error: str, *, delay_ms: int = 0) -> HandlerOutcome:
+    """The outcome of a message that nothing began to work on."""
+    return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms, uncounted=True)
+
+
+def raised(error: BaseException) -> HandlerOutcome:
+    """The outcome of a handler that raised."""
+    match error:
+        case Reject():
+            return rejected(describe_failure(error))
+        case Retry():
+            return HandlerOutcome(
+                ending=Ending.FAILED,
+                error=describe_failure(error),
+                delay_ms=error.delay_ms,
+                uncounted=isinstance(error, NoRoom),
+            )
+        case asyncio.CancelledError():
+            return failed("the handler was cancelled, and not by the worker")
+    return failed(describe_failure(error))
+
+
+def refused(outcome: HandlerOutcome, error: Exception) -> HandlerOutcome:
+    """The outcome that takes the place of one that cannot be settled as it is."""
+    told = f"the outcome of the handler cannot be settled ({describe_failure(error)})"
+    return failed(f"{told}: {outcome.error}" if outcome.error else told)
 
 
 def timed_out(timeout_ms: int | None) -> HandlerOutcome:
@@ -55,3 +90,6 @@ _DONE = HandlerOutcome(ending=Ending.DONE)
 LOST = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
 CANCELLED = HandlerOutcome(ending=Ending.CANCELLED, error="the message was cancelled")
 STOPPED = failed("the worker stopped", delay_ms=0)
+"""The handler ran and was stopped. It may have had effects, so the attempt counts."""
+NO_SLOT = given_back("no slot of the worker was free")
+NEVER_BEGUN = given_back("the worker stopped")

@@ -4,6 +4,9 @@ A worker fetches ahead as many messages as its slots finish in 50 ms, by the rec
 handlers. For short handlers that is hundreds, so that one call brings many. For long handlers it is one, so
 that a slow worker does not keep messages from others. A queue whose handlers were not timed yet counts as
 slow.
+
+Nothing is fetched ahead from a queue whose messages are tried once or twice: if the worker is killed,
+whatever it holds has lost an attempt, and nobody knows that it never ran.
 """
 
 from __future__ import annotations
@@ -31,12 +34,19 @@ _SHORTEST_S = 1e-6
 class Prefetch:
     """Messages in the order of their claims. `fixed` is how many to fetch ahead, however slow handlers are.
 
-    `unsettled` tells how many messages ended and are not settled yet.
+    `unsettled` tells how many messages ended and are not settled yet, and `few_attempts` whether the messages
+    of a queue have so few attempts that none may be lost.
     """
 
     def __init__(
-        self, concurrency: int, *, fixed: int | None = None, unsettled: Callable[[], int] = lambda: 0
+        self,
+        concurrency: int,
+        *,
+        fixed: int | None = None,
+        unsettled: Callable[[], int] = lambda: 0,
+        few_attempts: Callable[[QueueRef], bool] = lambda queue: False,
     ) -> None:
+        self._few_attempts = few_attempts
         self._concurrency = concurrency
         self._fixed = fixed
         self._unsettled = unsettled
@@ -55,6 +65,11 @@ class Prefetch:
     def running(self) -> int:
         """How many messages have a slot."""
         return self._running
+
+    @property
+    def free_slots(self) -> int:
+        """How many slots no message has or waits for; negative if more messages wait than slots are free."""
+        return self._concurrency - self._running - len(self._waiting)
 
     def add(self, batch: Sequence[HeldMessage]) -> None:
         """Take the messages of one claim, which are of one queue."""
@@ -96,7 +111,9 @@ class Prefetch:
         """How many messages of a queue the worker takes now."""
         if self._unsettled() >= MAX_UNSETTLED:
             return 0
-        unclaimed = self._concurrency - self._running - len(self._waiting)
+        unclaimed = self.free_slots
+        if self._few_attempts(queue):
+            return max(unclaimed, 0)
         if self._fixed is not None:
             return unclaimed + self._fixed
         return max(unclaimed, 0) + self._ahead(self._averages_of(queue))
@@ -115,7 +132,7 @@ class Prefetch:
             await self._changed.wait()
 
     def _has_idle_slots(self) -> bool:
-        return self._running + len(self._waiting) < self._concurrency
+        return self.free_slots > 0
 
     def _worthwhile(self, queue: QueueRef) -> int:
         if self._fixed is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from weir.control.secrets import SecretLookUp, values_of
 from weir.errors import InvalidInput, NotFound, WeirError
 from weir.lineage.children import ChildRecorder
 from weir.model.clock import Clock
-from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.model.parents import WORKING_ON
 from weir.model.trace_context import trace_headers_of
@@ -30,7 +29,17 @@ from weir.spec.evaluation import evaluated
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.handler_time import begin_handler_time
-from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected, timed_out
+from weir.workers.outcome import (
+    UNKNOWN_DELAY_MS,
+    Ending,
+    HandlerOutcome,
+    done,
+    failed,
+    given_back,
+    raised,
+    rejected,
+    timed_out,
+)
 from weir.workers.own_context import OwnContext
 from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
 from weir.workers.traced_run import trace_request, trace_run
@@ -40,8 +49,8 @@ if TYPE_CHECKING:
     from weir.tracing.tracer import Tracer
 
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-# How long a message of a disabled endpoint waits: somebody has to enable the endpoint first.
-DISABLED_DELAY_MS = 300_000
+# How long a message of a disabled endpoint waits that was claimed just before. Nobody claims it meanwhile.
+DISABLED_DELAY_MS = 1_000
 
 
 class TaskHandler(Protocol):
@@ -75,12 +84,20 @@ async def run(
 
     The action has context variables of its own. Nothing but a cancellation is raised.
     """
-    timeout_ms = spec.delivery.handler_timeout_ms
-    limit = begin_handler_time(timeout_ms)
     acting = _act(delivery, spec, tools)
-    action = OwnContext(
-        acting if tools.tracer is None else trace_run(acting, delivery, spec, tracer=tools.tracer)
-    )
+    traced = acting if tools.tracer is None else trace_run(acting, delivery, spec, tracer=tools.tracer)
+    return await within(spec.delivery.handler_timeout_ms, traced, on_waiting=on_waiting)
+
+
+async def within(
+    timeout_ms: int | None,
+    acting: Coroutine[Any, Any, HandlerOutcome],
+    *,
+    on_waiting: Callable[[], None] = lambda: None,
+) -> HandlerOutcome:
+    """Run an attempt within its time, with context variables of its own."""
+    limit = begin_handler_time(timeout_ms)
+    action = OwnContext(acting)
     if action.finished:
         return action.result
     on_waiting()
@@ -105,7 +122,8 @@ async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutc
             case None if tools.tasks is not None:
                 return await tools.tasks.run_delivery(delivery)
             case None:
-                return failed(f"queue `{spec.name}` has no action any more")
+                told = f"queue `{spec.name}` has no action any more"
+                return given_back(told, delay_ms=UNKNOWN_DELAY_MS)
     except InvalidInput as error:
         return rejected(error.message)
     except WeirError as error:
@@ -119,7 +137,8 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
     command = tools.commands.find(name, environment=environment)
     if command is None:
         hint = tools.commands.hint(name, environment=environment)
-        return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
+        told = f"no command `{name}` is registered here; {hint}".rstrip("; ")
+        return given_back(told, delay_ms=UNKNOWN_DELAY_MS)
     inputs = await _inputs(delivery, spec, action.inputs)
     context = _context(delivery, tools) if command.takes_context else None
     WORKING_ON.set(delivery.message_id)
@@ -189,19 +208,17 @@ async def run_command(
         if context is not None:
             context.cancelled.set()
         raise
-    except Reject as error:
-        return rejected(describe_failure(error))
-    except Retry as error:
-        return failed(describe_failure(error), delay_ms=error.delay_ms)
-    except (Exception, SystemExit) as error:  # user code may raise anything, and must not end the worker
-        return failed(describe_failure(error))
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # user code may raise anything, and must not end the worker
+        return raised(error)
 
 
 async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> HandlerOutcome:
     scope, now_ms = delivery.queue.scope, tools.clock.now_ms()
     if tools.log.is_disabled(scope, action.url):
         # This message was claimed just before the endpoint was disabled. Later ones stay in the queue.
-        return failed(f"`{action.url}` is disabled", delay_ms=DISABLED_DELAY_MS)
+        return given_back(f"`{action.url}` is disabled", delay_ms=DISABLED_DELAY_MS)
     secrets = values_of(tools.secrets, scope, action.secrets)
     if action.secrets and not secrets:
         name = action.secrets[0]

@@ -13,7 +13,7 @@ from weir.errors import Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Failure, LeaseRef, Settlement
 from weir.workers.held import HeldMessage
-from weir.workers.outcome import Ending, HandlerOutcome
+from weir.workers.outcome import Ending, HandlerOutcome, refused
 
 log = structlog.get_logger("weir.workers")
 # The pause before a batch is sent again while Redis is away.
@@ -84,7 +84,7 @@ class SettleBatches:
             settlements = await send(batch)
         except Unavailable:
             await self._try_later(batch)
-        except WeirError as error:
+        except Exception as error:  # whatever an odd outcome raises, the others are settled
             await self._narrow_down(batch, send, error)
         else:
             named = await self._name_cancelled(batch, settlements)
@@ -111,10 +111,15 @@ class SettleBatches:
                 self._give_up(held, outcome, "Redis was away for too long")
         await asyncio.sleep(RETRY_S)
 
-    async def _narrow_down(self, batch: list[_Item], send: _Send, error: WeirError) -> None:
-        """Send the halves of a refused batch, so that a bad outcome fails alone."""
+    async def _narrow_down(self, batch: list[_Item], send: _Send, error: Exception) -> None:
+        """Send the halves of a refused batch, so that a bad outcome fails alone, with that reason."""
         if len(batch) == 1:
-            self._give_up(*batch[0], str(error))
+            ((held, outcome),) = batch
+            if held.refused:
+                self._give_up(held, outcome, str(error))
+            else:
+                held.refused = True
+                self._waiting.append((held, refused(outcome, error)))
             return
         middle = len(batch) // 2
         await self._send(batch[:middle], send)

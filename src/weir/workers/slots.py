@@ -10,9 +10,8 @@ from collections.abc import Callable
 import structlog
 
 from weir.model.asyncio_tasks import cancel_and_wait
-from weir.model.handling import describe_failure
 from weir.workers.held import HeldMessage
-from weir.workers.outcome import STOPPED, HandlerOutcome, failed
+from weir.workers.outcome import STOPPED, HandlerOutcome, raised
 from weir.workers.prefetch import Prefetch
 from weir.workers.run_message import Tools, run
 
@@ -82,13 +81,13 @@ class Slots:
         held.task, held.started_at_ms = task, clock.now_ms()
         try:
             outcome = await run(held.delivery, held.spec, self._tools, on_waiting=self._wake_next)
-        except asyncio.CancelledError:
-            outcome = self._cancelled()
+        except asyncio.CancelledError as error:
+            outcome = STOPPED if self._closing else raised(error)
         except GeneratorExit:
             raise
         except BaseException as error:  # a slot that ended would be missing until the worker starts again
             log.exception("running a message failed", queue=held.delivery.queue.queue)
-            outcome = failed(describe_failure(error))
+            outcome = raised(error)
         outcome = held.stopped_by or outcome
         self._prefetch.free(held, seconds=time.monotonic() - started)
         _clear_cancellation(task)
@@ -99,9 +98,6 @@ class Slots:
     def _wake_next(self) -> None:
         if len(self._prefetch):
             self.wake()
-
-    def _cancelled(self) -> HandlerOutcome:
-        return STOPPED if self._closing else failed("the handler was cancelled, and not by the worker")
 
 
 class LoopTurn:

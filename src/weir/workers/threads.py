@@ -56,11 +56,22 @@ class DaemonThreads(Executor):
             return True
 
 
+def own_error(error: BaseException) -> RuntimeError:
+    """An exception that asyncio treats specially, as an ordinary one."""
+    told = RuntimeError(f"the handler raised {type(error).__name__}")
+    told.__cause__ = error
+    return told
+
+
 def _run(future: Future[Any], call: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
         result = call()
+    except (StopIteration, GeneratorExit) as error:
+        # asyncio refuses to pass the first on, so that whoever waits would wait for ever. It takes the second
+        # for the end of the coroutine that waits.
+        future.set_exception(own_error(error))
     except BaseException as error:
         future.set_exception(error)
     else:

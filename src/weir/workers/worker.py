@@ -22,7 +22,7 @@ from weir.workers.cancellations import Cancellations
 from weir.workers.claim import WAIT_MS, Claimer
 from weir.workers.held import HeldMessage
 from weir.workers.journal import AttemptJournal, AttemptRecord
-from weir.workers.outcome import CANCELLED, LOST, STOPPED, Ending, HandlerOutcome
+from weir.workers.outcome import CANCELLED, LOST, NEVER_BEGUN, NO_SLOT, Ending, HandlerOutcome
 from weir.workers.prefetch import Prefetch
 from weir.workers.renew import Renewer
 from weir.workers.run_message import Tools
@@ -33,6 +33,8 @@ from weir.workers.traced_run import trace_settlement
 log = structlog.get_logger("weir.workers")
 # How long running handlers may take to finish when the worker stops.
 DRAIN_S = 25.0
+# A queue with so few attempts gets no message claimed before a slot is free.
+FEW_ATTEMPTS = 2
 # How soon a worker follows a changed snapshot of the specs.
 LOOK_EVERY_S = 0.2
 # How long the last settlements may take at the end of a drain; afterwards their leases lapse.
@@ -81,7 +83,10 @@ class Worker:
         self._count_job = count_job
         self._settling = SettleBatches(tools.broker, on_settled=self._finish)
         self._prefetch = Prefetch(
-            options.concurrency, fixed=options.prefetch, unsettled=self._settling.__len__
+            options.concurrency,
+            fixed=options.prefetch,
+            unsettled=self._settling.__len__,
+            few_attempts=self._has_few_attempts,
         )
         self._slots = Slots(options.concurrency, prefetch=self._prefetch, tools=tools, on_ended=self._settle)
         self._renewer = Renewer(tools.broker, on_lost=self._lose)
@@ -179,12 +184,23 @@ class Worker:
         now, queue = time.monotonic(), deliveries[0].queue
         spec = self._specs.snapshot.queues.get(queue) or QueueSpec(name=queue.queue)
         batch = [HeldMessage(delivery, spec, claimed_at=now) for delivery in deliveries]
+        if self._has_few_attempts(queue):
+            # Claims of several queues may have counted on the same slots.
+            free = max(self._prefetch.free_slots, 0)
+            batch, ahead = batch[:free], batch[free:]
+            self._give_back(ahead, NO_SLOT)
+            if not batch:
+                return
         # Renew from now on, and not only while handlers run: the wait for a slot may outlast the lease.
         self._renewer.hold(batch)
         self._prefetch.add(batch)
         self._slots.wake()
         if self._presence is not None:
             self._presence.note_served(queue.scope)
+
+    def _has_few_attempts(self, queue: QueueRef) -> bool:
+        spec = self._specs.snapshot.queues.get(queue)
+        return spec is not None and spec.delivery.max_attempts <= FEW_ATTEMPTS
 
     def _settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
         """Take a message whose handler ended."""
@@ -256,18 +272,17 @@ class Worker:
             async with asyncio.timeout(self._options.drain_s):
                 await self._slots.wait_until_empty()
         await self._slots.stop()
-        self._give_back()
+        self._give_back([self._prefetch.take() for _ in range(self.fetched_ahead)], NEVER_BEGUN)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._settling.wait_until_settled()
         await cancel_and_wait(watching)
 
-    def _give_back(self) -> None:
-        """Return the messages that never got a slot."""
-        while self.fetched_ahead:
-            held = self._prefetch.take()
+    def _give_back(self, batch: Iterable[HeldMessage], outcome: HandlerOutcome) -> None:
+        """Return messages that never got a slot."""
+        for held in batch:
             held.end(now_ms=self._tools.clock.now_ms())
-            self._settle(held, STOPPED)
+            self._settle(held, outcome)
 
 
 def _load(queue: QueueRef, begun: list[int | None], *, now_ms: int) -> QueueLoad:

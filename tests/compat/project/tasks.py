@@ -97,3 +97,12 @@ def enqueue_another() -> str:
 @task()
 async def enqueue_another_async() -> str:
     return (await meaning_of_life.aenqueue()).id
+
+
+ODD: BaseException | None = None
+
+
+@task()
+def raise_oddly() -> None:
+    assert ODD is not None
+    raise ODD

@@ -58,7 +58,9 @@ class DjangoAttempt:
         telling = loop.call_later(TELL_AFTER_S, self._tell)
         try:
             await loop.run_in_executor(_THREADS, partial(copy_context().run, self._run))
-        except (Exception, SystemExit):
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:
             self._tell()
             raise
         finally:
@@ -85,7 +87,7 @@ class DjangoAttempt:
             self._send(task_started, TaskResultStatus.RUNNING)
             self._call()
             self._finish(TaskResultStatus.SUCCESSFUL)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             told = error.__cause__ if isinstance(error, _NeverKept) and error.__cause__ else error
             self._record = self._record.failed(told, now_ms=_now_ms())
             if isinstance(error, Reject) or self._context.attempt >= self._max_attempts:

@@ -21,6 +21,9 @@ from weir.model.limits import MAX_RESULT_BYTES
 RECORD = "weir-django"
 """The member that marks a record, because other programs keep other values. Its value is the version."""
 MAX_TRACEBACK = 4_000
+MAX_TRACEBACK_BYTES = MAX_RESULT_BYTES // 2
+"""As JSON. The other half is for the rest of the record."""
+MAX_NAME = 500
 UNKNOWN_WORKER = "unknown"
 """Stands for a worker that died, so that its attempt left no record."""
 
@@ -78,13 +81,23 @@ class CallRecord:
         return cls(**known)
 
     def document(self) -> dict[str, Any]:
-        """The record as JSON. If it is too large to keep, it loses its arguments, then its oldest errors."""
+        """The record as JSON. If it is too large to keep, it loses what matters least, and its value never.
+
+        These are the arguments, the oldest errors, the names of the oldest workers, the last error, and then
+        the oldest attempts.
+        """
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {RECORD: 1, **own, "call": self.call.document()}
         if _size(found) > MAX_RESULT_BYTES:
             found["call"] = replace(self.call, args=[], kwargs={}).document()
         while _size(found) > MAX_RESULT_BYTES and len(found["errors"]) > 1:
             found["errors"] = found["errors"][1:]
+        if _size(found) > MAX_RESULT_BYTES:
+            found["worker_ids"] = (*(UNKNOWN_WORKER,) * (len(self.worker_ids) - 1), *self.worker_ids[-1:])
+        if _size(found) > MAX_RESULT_BYTES:
+            found["errors"] = ()
+        while _size(found) > MAX_RESULT_BYTES and len(found["worker_ids"]) > 1:
+            found["worker_ids"] = found["worker_ids"][len(found["worker_ids"]) // 2 :]
         return found
 
     def attempted(self, worker_id: str, *, attempt: int, now_ms: int) -> CallRecord:
@@ -145,8 +158,11 @@ def _size(document: Mapping[str, Any]) -> int:
 
 def _told(error: BaseException) -> tuple[str, str]:
     kind = type(error)
-    text = "".join(traceback.format_exception(error))
-    return f"{kind.__module__}.{kind.__qualname__}", text[-MAX_TRACEBACK:]
+    text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK:]
+    # A letter beyond ASCII takes six bytes or twelve.
+    while len(json.dumps(text)) > MAX_TRACEBACK_BYTES:
+        text = text[len(text) // 8 + 1 :]
+    return f"{kind.__module__}.{kind.__qualname__}"[-MAX_NAME:], text
 
 
 def _moment(at_ms: int | None) -> datetime | None:
