@@ -99,6 +99,46 @@ async def test_what_is_not_provably_small_runs_in_the_box(text, payload):
     assert value is True
 
 
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("[" + ",".join(["payload"] * 100) + "]", 160),
+        ("payload.a + payload.b", 8_000),
+        ("payload.a == payload.b", 16_000),
+        ("payload.s.replace('a', 'b') == payload.t.trim()", 8_000),
+    ],
+)
+async def test_what_is_converted_several_times_must_be_smaller_to_run_in_place(text, most):
+    async def runs_here(size):
+        payload = json.dumps({"a": "a" * size, "b": "b", "s": "s", "t": "t"}).encode()
+        return (await evaluate(text, payload))[0] == os.getpid()
+
+    assert await runs_here(most - 100)
+    assert not await runs_here(most + 500)
+
+
+async def test_many_small_records_and_large_variables_do_not_run_in_place():
+    async def runs_here(records):
+        answers = await evaluated_each(
+            *(where, "headers == headers"),
+            records=records,
+            compiled=compile_expression("headers == headers"),
+            owner="a",
+            what="it",
+        )
+        return {pid for pid, _ in answers} == {os.getpid()}
+
+    assert await runs_here([(None, {"headers": {"a": "b"}})] * 50)
+    assert not await runs_here([(None, {"headers": {"a": "b"}})] * 500)
+    assert not await runs_here([(None, {"headers": {str(n): "" for n in range(5_000)}})])
+
+
+async def test_a_value_that_is_too_large_to_be_taken_apart_is_refused():
+    text = "payload.s.replace('x', 'xxxxxxxxxx')"
+    with pytest.raises(OverBudget, match="has a result of more than 4 MiB"):
+        await evaluate(text, json.dumps({"s": "x" * 900_000}).encode())
+
+
 @pytest.mark.parametrize(("name", "text"), WORST, ids=[text[:60] for _, text in WORST])
 async def test_the_worst_expressions_end_within_their_budget_and_hold_no_loop(name, text):
     async with loop_that_is_not_held():

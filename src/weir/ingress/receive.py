@@ -30,10 +30,10 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
 from weir.spec.cel import compile_expression
-from weir.spec.evaluation import evaluated
+from weir.spec.evaluation import evaluated, size_of
 from weir.spec.ir import SignatureScheme, Verification
 from weir.spec.snapshot import Hook, SpecReader
-from weir.workers.variables import received_value
+from weir.workers.variables import received_key
 
 if TYPE_CHECKING:
     from weir.tracing.tracer import Tracer
@@ -348,17 +348,13 @@ def _about(name: str, headers: Mapping[str, str], *, source_ip: str, now_ms: int
 
 async def _ordering_key(text: str, hook: Hook, body: bytes, about: Mapping[str, Any]) -> str:
     """The value of a webhook's `key` as the text that orders its queue."""
-    value = await evaluated(
-        received_value,
+    return await evaluated(
+        received_key,
         text,
         body,
         about,
         compiled=compile_expression(text),
-        size=len(body),
+        size=len(body) + size_of(about),
         owner=hook.environment.organization,
         what=f"the key of webhook `{hook.webhook.name}`",
     )
-    key = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    if not key or len(key.encode(errors="replace")) > 255 or not key.isprintable():
-        return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
-    return key

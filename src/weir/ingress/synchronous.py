@@ -17,7 +17,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 from weir.spec.cel import compile_mapping
-from weir.spec.evaluation import evaluated
+from weir.spec.evaluation import evaluated, size_of
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
@@ -61,7 +61,7 @@ class SynchronousCommands:
             event.payload,
             about,
             compiled=compile_mapping(named),
-            size=len(event.payload),
+            size=len(event.payload) + size_of(about),
             owner=hook.environment.organization,
             what=f"the inputs of webhook `{hook.webhook.name}`",
         )

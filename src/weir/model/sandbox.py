@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from weir.errors import OverBudget, Unavailable, WeirError
-from weir.model.sandboxed import HEAD, ITEM, MAX_ANSWER, CallEnding, proxy_of, receive_frame
+from weir.model.sandboxed import HEAD, ITEM, CallEnding, proxy_of, receive_frame
 
 T = TypeVar("T")
 
@@ -62,6 +62,8 @@ class Budget:
     wall_s: float = 30.0
     """Of the whole call. It is long, because a child has a low priority, and a busy machine lets it wait."""
     memory_bytes: int = 256 * _MIB
+    answer_bytes: int = 64 * _MIB
+    """Of the result on its way back: the caller's event loop waits while it is taken apart."""
 
 
 EXPRESSION = Budget()
@@ -275,7 +277,8 @@ class _Child:
         ITEM.pack_into(self._item, 0, _NONE)
         until_s = time.monotonic() + call.budget.wall_s
         self.connection.settimeout(call.budget.wall_s)
-        frame = pickle.dumps((call.budget.memory_bytes, call.budget.processor_s, work))
+        budget = call.budget
+        frame = pickle.dumps((budget.memory_bytes, budget.processor_s, budget.answer_bytes, work))
         try:
             self.connection.sendall(HEAD.pack(len(frame)))
             self.connection.sendall(frame)
@@ -290,7 +293,7 @@ class _Child:
         if ending is CallEnding.MEMORY:
             raise self._over(call, _memory(call.budget), again=self._calls > 1)
         if ending is CallEnding.LARGE:
-            raise self._over(call, f"has a result of more than {MAX_ANSWER // _MIB} MiB")
+            raise self._over(call, f"has a result of more than {call.budget.answer_bytes // _MIB} MiB")
         return ending, value
 
     def _death(self, call: _Call) -> _Failed:

@@ -24,7 +24,6 @@ from typing import Any
 HEAD = struct.Struct("!Q")
 """What stands before each frame: its length."""
 ITEM = struct.Struct("!q")
-MAX_ANSWER = 64 << 20
 _NICENESS = 5
 """A push goes first. With ten, eight busy processes on two cores would leave a child 3 % of a core."""
 _OOM_SCORE = "1000"
@@ -112,7 +111,7 @@ def _answer(call: bytes, used_bytes: int) -> bytes:
 
 
 def _called(call: bytes, used_bytes: int) -> bytes:
-    memory_bytes, processor_s, work = pickle.loads(call)
+    memory_bytes, processor_s, answer_bytes, work = pickle.loads(call)
     _limit_memory(used_bytes + memory_bytes)
     _PLACE.limit(processor_s)
     try:
@@ -122,7 +121,7 @@ def _called(call: bytes, used_bytes: int) -> bytes:
         raise
     except Exception as error:
         return _raised(error)
-    return answer if len(answer) <= MAX_ANSWER else pickle.dumps((CallEnding.LARGE, None))
+    return answer if len(answer) <= answer_bytes else pickle.dumps((CallEnding.LARGE, None))
 
 
 def _raised(error: Exception) -> bytes:

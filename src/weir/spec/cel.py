@@ -81,7 +81,9 @@ class Expression:
     variables: frozenset[str]
     """The names that it does not bind itself."""
     cheap: bool
-    """Whether it takes a few milliseconds at most over 16 kB: no comprehension, no pattern, few functions."""
+    """Whether it has no comprehension, no pattern and few functions, so that `copies` bounds its cost."""
+    copies: int
+    """How often what it looks at is converted: for its value, and for functions."""
     path: tuple[str, ...]
     """The names of a value that it only looks up: the engine would convert everything around it."""
     program: Any
@@ -135,6 +137,7 @@ class CompiledMapping:
     expressions: Mapping[str, Expression]
     variables: frozenset[str]
     cheap: bool
+    copies: int
 
     def evaluate(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """The values of all inputs."""
@@ -150,6 +153,7 @@ def compile_mapping(inputs: tuple[tuple[str, str], ...]) -> CompiledMapping:
         variables=frozenset(name for one in expressions.values() for name in one.variables),
         # Each of many cheap expressions looks at the same payload.
         cheap=len(expressions) <= MOST_CALLS and all(one.cheap for one in expressions.values()),
+        copies=sum(one.copies for one in expressions.values()),
     )
 
 
@@ -177,6 +181,7 @@ def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression
         text=text,
         variables=frozenset(names),
         cheap=not tree.comprehensions and "matches" not in tree.functions and own <= MOST_CALLS,
+        copies=tree.copies,
         path=tree.path if tree.path[:1] and tree.path[0] in names else (),
         program=program,
     )

@@ -1,8 +1,9 @@
 """Reads the tree of an expression out of what the engine's parser gives: protobuf, in its wire format.
 
 The message is `cel.expr.ParsedExpr` in a `google.protobuf.Any`. Only what limits need is read: which names
-come from outside, which functions are called, and whether there are comprehensions. The numbers are those of
-the fields in `google/protobuf/any.proto` and `cel/expr/syntax.proto`.
+come from outside, how often they are copied, which functions are called, and whether there are
+comprehensions. The numbers are those of the fields in `google/protobuf/any.proto` and
+`cel/expr/syntax.proto`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from dataclasses import dataclass, field
 
 from weir.spec.functions import NAMESPACES
 
+_SCALAR = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_&&_", "_||_", "!_", "-_", "@in", "size"))
+"""Functions of the engine itself whose value is small, whatever they look at."""
+
+_ENGINE = frozenset(("_+_", "_?_:_", "_[_]"))
+"""Functions of the engine itself that pass on what they are given."""
 _TEST_ONLY = b"\x18\x01"
 """The last field of a selection that only asks whether there is such a field: `has(a.b)`."""
 
@@ -25,39 +31,47 @@ class Tree:
     functions: list[str] = field(default_factory=list)
     """The functions that it calls, as often as it does, without their namespace."""
     comprehensions: int = 0
+    copies: int = 0
+    """How often a name from outside becomes part of the result, or is given to a function."""
     path: tuple[str, ...] = ()
     """The name and the fields, if it only looks a value up, as `payload.customer.id`."""
     structs: set[str] = field(default_factory=set)
     """The messages of protobuf that it makes."""
 
-    def read(self, expr: bytes, bound: frozenset[str] = frozenset()) -> None:
-        """Add an expression in which these names are bound."""
+    def read(self, expr: bytes, bound: frozenset[str] = frozenset(), *, copied: bool = True) -> None:
+        """Add an expression in which these names are bound; `copied` says that its value is used as it is."""
         for number, value in _fields(expr):
             match number:
                 case 4:  # an identifier
                     name = _text(value, 1).removeprefix(".")
                     if name not in bound and not name.startswith("@"):
                         self.names.add(name)
+                        self.copies += copied
                 case 5:  # a selection
-                    self._read_all(value, (1,), bound)
+                    self._read_all(value, (1,), bound, copied)
                 case 6:  # a call
-                    self.functions.append(_text(value, 2))
-                    self._read_all(value, (3,) if _namespace(value) else (1, 3), bound)
+                    function = _text(value, 2)
+                    self.functions.append(function)
+                    # What Weir's own functions look at is converted for them, whatever their value is for.
+                    goes_on = function not in _SCALAR and (copied or function not in _ENGINE)
+                    self._read_all(value, (3,) if _namespace(value) else (1, 3), bound, goes_on)
                 case 7:  # a list
-                    self._read_all(value, (1,), bound)
+                    self._read_all(value, (1,), bound, copied)
                 case 8:  # a map, or a message
                     self.structs.update(filter(None, [_text(value, 1)]))
                     for entry in _messages(value, (2,)):
-                        self._read_all(entry, (3, 4), bound)
+                        self._read_all(entry, (3, 4), bound, copied)
                 case 9:  # a comprehension: its range is outside of what it binds
                     self.comprehensions += 1
                     self._read_all(value, (2, 4), bound)
                     inside = bound | {_text(value, 1), _text(value, 3), _text(value, 8)}
                     self._read_all(value, (5, 6, 7), inside)
 
-    def _read_all(self, message: bytes, numbers: tuple[int, ...], bound: frozenset[str]) -> None:
+    def _read_all(
+        self, message: bytes, numbers: tuple[int, ...], bound: frozenset[str], copied: bool = True
+    ) -> None:
         for expr in _messages(message, numbers):
-            self.read(expr, bound)
+            self.read(expr, bound, copied=copied)
 
 
 def read_tree(serialized: bytes) -> Tree:

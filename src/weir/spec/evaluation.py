@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
 
 from weir.errors import InvalidInput, OverBudget
-from weir.model.sandbox import SANDBOX
+from weir.model.sandbox import EXPRESSION, SANDBOX, Budget
 from weir.model.sandboxed import begin_item
 from weir.spec.cel import NUL_ESCAPE, CompiledMapping, Expression, readable
 from weir.spec.cel_functions import ALLOWANCE
@@ -18,13 +18,19 @@ from weir.spec.cel_functions import ALLOWANCE
 T = TypeVar("T")
 
 IN_PLACE_BYTES = 16 << 10
-"""What an expression may look at beside an event loop: converting it for the engine takes a millisecond."""
+"""What an expression may convert beside an event loop: for the engine, and back as often as it is copied."""
+VALUE = Budget(answer_bytes=4 << 20)
+"""A value is taken apart beside an event loop. A payload of 1 MiB of numbers is about as large as this."""
 TURN_S = 1.0
 """After so much processor time a turn in the box ends, and other tenants have theirs."""
 TURN_BYTES = 16 << 20
 """The same for the answers of a turn."""
 BATCH_S = 10.0
 """Processor time that all turns of one batch may take."""
+
+_VALUE_BYTES = 8
+_RECORD_BYTES = 128
+"""Each of many records costs something, however small it is."""
 
 Record = tuple[bytes | None, dict[str, Any]]
 """A payload as it came, None if it is not needed, and the other variables."""
@@ -37,9 +43,10 @@ async def evaluated(
     size: int,
     owner: str,
     what: str,
+    budget: Budget = VALUE,
 ) -> T:
     """Call an importable function that evaluates `compiled` over `size` bytes: here, or in the box."""
-    if compiled.cheap and size <= IN_PLACE_BYTES:
+    if compiled.cheap and size * max(1, compiled.copies) <= IN_PLACE_BYTES:
         ALLOWANCE.exhausted = False
         try:
             value = function(*args)
@@ -49,7 +56,14 @@ async def evaluated(
         else:
             if not ALLOWANCE.exhausted:
                 return value
-    return await SANDBOX.run(in_the_box, function, *args, owner=owner, what=what)
+    return await SANDBOX.run(in_the_box, function, *args, owner=owner, what=what, budget=budget)
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a variable beside the payload has: each text, and something for each value."""
+    if isinstance(value, Mapping):
+        return sum(size_of(key) + size_of(one) for key, one in value.items())
+    return _VALUE_BYTES + (len(value) if isinstance(value, str) else 0)
 
 
 def in_the_box(function: Callable[..., T], *args: Any) -> T:
@@ -81,9 +95,10 @@ async def evaluated_each(
                 answer,
                 *args,
                 compiled=compiled,
-                size=sum(len(payload or b"") for payload, _ in rest),
+                size=sum(_RECORD_BYTES + len(payload or b"") + size_of(values) for payload, values in rest),
                 owner=owner,
                 what=what,
+                budget=EXPRESSION,
             )
         except OverBudget as error:
             item = len(answers) + error.extra.get("item", 0)

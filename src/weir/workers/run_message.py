@@ -25,7 +25,7 @@ from weir.model.trace_context import trace_headers_of
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
-from weir.spec.evaluation import evaluated
+from weir.spec.evaluation import evaluated, size_of
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.handler_time import begin_handler_time
@@ -170,7 +170,9 @@ async def _inputs(
         spec.message_type,
         dict(more),
         compiled=compile_mapping(named),
-        size=len(delivery.payload) + (len(orjson.dumps(more[RESULT])) if more else 0),
+        size=len(delivery.payload)
+        + size_of(delivery.headers)
+        + (len(orjson.dumps(more[RESULT])) if more else 0),
         owner=delivery.queue.organization,
         what=f"the inputs of queue `{spec.name}`",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,8 @@ from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
 from weir.spec.cel import NUL_ESCAPE, compile_expression, compile_mapping, readable
 from weir.spec.ir import MessageField
 from weir.spec.message_values import conformed
+
+_ANY_KEY = orjson.OPT_NON_STR_KEYS
 
 
 def inputs_of(
@@ -35,9 +38,16 @@ def received_inputs(
     return compile_mapping(inputs).evaluate(received(body, **about))
 
 
-def received_value(text: str, body: bytes, about: Mapping[str, Any]) -> Any:
-    """The value of an expression for what a webhook received."""
-    return compile_expression(text).evaluate(received(body, **about))
+def received_key(text: str, body: bytes, about: Mapping[str, Any]) -> str:
+    """The value of an expression for what a webhook received, as a key; a digest of it if it is no key."""
+    value = compile_expression(text).evaluate(received(body, **about))
+    try:
+        key = value if isinstance(value, str) else orjson.dumps(value, default=str, option=_ANY_KEY).decode()
+    except TypeError as error:
+        raise InvalidInput(f"`{text}` has no JSON form, so it is no key: {error}") from None
+    if not key or len(key) > 255 or len(key.encode(errors="replace")) > 255 or not key.isprintable():
+        return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return key
 
 
 def variables_of(
