@@ -198,6 +198,14 @@ async def test_only_one_evaluates_and_the_next_takes_over_when_the_lease_is_over
     assert await simulation.evaluator.evaluate_once() is None
 
 
+async def test_the_lease_of_a_dead_evaluator_ends_although_the_clock_stepped_back(database: Database) -> None:
+    now_ms = 10 * HOUR
+    dead, other = EvaluatorLease(database, holder="dead"), EvaluatorLease(database, holder="other")
+    assert await dead.take(now_ms=now_ms) is not None
+    assert await other.take(now_ms=now_ms - 5) is None, "clocks of two hosts differ a little"
+    assert await other.take(now_ms=now_ms - HOUR) is not None
+
+
 async def test_a_deposed_evaluator_writes_nothing(database: Database, environment: EnvironmentRef) -> None:
     simulation = Simulation(database, environment, Story(depth={"q": between(0, HOUR)}))
     await add_rule(database, environment)

@@ -12,7 +12,7 @@ from weir.admission.admission import Admission
 from weir.admission.decide import AdmissionPolicy, Threshold
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Gated
-from weir.control.database import Database, execute
+from weir.control.database import Database, execute, fetch
 from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound, Overloaded
 from weir.exchange.seam import Pushed, Queued, Settled, SettleItem
 from weir.exchange.service import OperationService
@@ -23,7 +23,8 @@ from weir.model.shards import shard_of
 from weir.operations.estimate import Rate, RateMeter
 from weir.operations.gates import Reach
 from weir.operations.maintenance import Cleaner, OrphanGates
-from weir.operations.model import OperationStatus
+from weir.operations.model import OperationStatus, SettledOperation
+from weir.operations.queue import QUERIES
 from weir.spec.ir import QueueSpec, Retention
 from weir.testing.memory import MemoryBroker
 
@@ -50,6 +51,70 @@ async def test_worker_crash_recovery(
         await execute(connection, statement("UPDATE weir.operation_lanes SET until_ms = until_ms - 30001"))
     assert await service.processor.run_round() == 1
     assert await drained(broker, queue) == ["1"]
+
+
+async def step_back(database: Database) -> None:
+    """PostgreSQL's clock steps back by an hour: every moment that is stored lies an hour further ahead."""
+    async with database.connection() as connection:
+        for change in (
+            "UPDATE weir.operation_lanes SET ready_ms = ready_ms + 3600000, until_ms = until_ms + 3600000",
+            "UPDATE weir.direct_leases SET granted_until_ms = granted_until_ms + 3600000",
+            "UPDATE weir.operation_rates SET measured_ms = measured_ms + 3600000",
+        ):
+            await execute(connection, statement(change))
+
+
+async def test_operations_run_although_the_clock_of_postgresql_stepped_back_since_the_last_one(
+    database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    await queued(service, queue, "1", key="k")
+    await queued(service, queue, "2", key="k")
+    (first,) = await service.queue.claim(worker="w", partitions=1, run=1, total=1)
+    await service.queue.settle(
+        [SettledOperation(id=first.id, partition=first.partition, status=OperationStatus.COMPLETED)],
+        worker="w",
+    )
+    await step_back(database)
+    assert await service.processor.run_round() == 1
+    assert await drained(broker, queue) == ["2"]
+
+
+async def test_a_retry_and_a_dead_claim_do_not_wait_for_a_clock_that_stepped_back(
+    database: Database, service: OperationService, queue: QueueRef
+) -> None:
+    for key in ("retried", "claimed"):
+        await queued(service, queue, key, key=key)
+    claimed = await service.queue.claim(worker="dead", partitions=2, run=1, total=2)
+    retried = SettledOperation(
+        id=claimed[0].id, partition=claimed[0].partition, status=OperationStatus.PENDING, delay_ms=10_000
+    )
+    await service.queue.settle([retried], worker="dead")
+    assert await service.queue.claim(worker="other", partitions=2, run=1, total=2) == []
+    await step_back(database)
+    again = await service.queue.claim(worker="other", partitions=2, run=1, total=2)
+    assert {one.id for one in again} == {one.id for one in claimed}
+    assert await service.queue.find_still_mine([claimed[1].id], worker="dead") == set()
+
+
+async def test_a_push_with_an_open_gate_waits_for_one_allowance_although_the_clock_stepped_back(
+    database: Database, service: OperationService
+) -> None:
+    for _ in range(2):
+        async with database.transaction() as connection:
+            held = await fetch(connection, QUERIES["hold_direct"], shard=[0], allowance_ms=400)
+        assert 0 < held[0]["remaining_ms"] <= 400
+        await step_back(database)
+
+
+async def test_a_rate_from_before_the_clock_stepped_back_does_not_count(
+    database: Database, service: OperationService
+) -> None:
+    await service.queue.publish_rate(process="gone", per_s=9, floor_ms=1)
+    assert await service.queue.read_rate(besides="me", within_ms=60_000) == (9, 1)
+    await step_back(database)
+    assert await service.queue.read_rate(besides="me", within_ms=60_000) == (0, 0)
+    await service.queue.forget_rates()
+    assert await database.fetch(statement("SELECT process FROM weir.operation_rates")) == []
 
 
 async def test_queue_full_behavior(database: Database, broker: MemoryBroker, queue: QueueRef) -> None:

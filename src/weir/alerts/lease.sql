@@ -1,5 +1,6 @@
 -- name: take_lease
--- Take or renew the lease; a new holder gets the next token, and no row comes back while another holds it.
+-- Take or renew the lease; a new holder gets the next token, and no row comes back while another holds it. One that ends
+-- later than two terms from now was taken before the clock stepped back, and has ended.
 INSERT INTO weir.alert_leases AS l (name, holder, token, expires_at_ms)
 VALUES (%(name)s, %(holder)s, 1, %(expires_at_ms)s)
 ON CONFLICT (name) DO UPDATE SET
@@ -7,6 +8,7 @@ ON CONFLICT (name) DO UPDATE SET
     holder = EXCLUDED.holder,
     expires_at_ms = EXCLUDED.expires_at_ms
 WHERE l.holder = EXCLUDED.holder OR l.expires_at_ms <= %(now_ms)s
+    OR l.expires_at_ms - EXCLUDED.expires_at_ms > EXCLUDED.expires_at_ms - %(now_ms)s
 RETURNING token;
 
 -- name: fence

@@ -78,7 +78,9 @@ SET claim = %(claim)s::uuid, tries = tries + 1, claimed_until_ms = %(now_ms)s + 
 WHERE id = (
     SELECT id FROM weir.dead_letter_tasks
     WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
-      AND (claimed_until_ms IS NULL OR claimed_until_ms <= %(now_ms)s)
+      -- A claim that ends later than one that begins now is of before the clock stepped back.
+      AND (claimed_until_ms IS NULL OR claimed_until_ms <= %(now_ms)s
+           OR claimed_until_ms > %(now_ms)s + %(claim_ms)s * (tries + 1))
       AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
       AND organization <> ALL(%(busy)s::text[])
     ORDER BY array_position(%(served)s::text[], organization) NULLS FIRST, next_at_ms

@@ -27,9 +27,11 @@ SET dead_letter_queue = excluded.dead_letter_queue,
 WHERE p.dead_letter_queue <> excluded.dead_letter_queue OR (excluded.popped AND NOT p.popped);
 
 -- name: claim_copying
--- Claim the copies of a consumer until a deadline, unless another process has them; return the last arrival copied.
+-- Claim the copies of a consumer until a deadline, unless another process has them; return the last arrival copied. A claim
+-- that ends later than one that begins now is of before this server's clock stepped back, and has ended.
 UPDATE weir.dead_letter_copies SET claim = %(claim)s::uuid, claimed_until_ms = weir.clock_ms() + %(claim_ms)s
-WHERE consumer_key = %(consumer)s AND (claimed_until_ms IS NULL OR claimed_until_ms <= weir.clock_ms())
+WHERE consumer_key = %(consumer)s
+  AND coalesce(claimed_until_ms NOT BETWEEN weir.clock_ms() + 1 AND weir.clock_ms() + %(claim_ms)s, true)
 RETURNING copied_to;
 
 -- name: save_copied

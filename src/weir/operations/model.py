@@ -20,6 +20,8 @@ PACE_S = 0.02
 operation as for fifty, so waiting makes the rounds fuller and leaves more time for requests that are executed
 directly."""
 DEFAULT_TIMEOUT_MS = 30_000
+LONGEST_WAIT_MS = DEFAULT_TIMEOUT_MS
+"""No claim or pause lasts longer. A moment that is further ahead was set before the clock stepped back."""
 DEFAULT_MAX_RETRIES = 3
 MAX_ROUND_BYTES = 8 * 1024 * 1024
 """A round of the processor begins no further operation once it has so many bytes of payloads."""

@@ -17,6 +17,7 @@ from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
 from weir.operations.model import (
     ALLOWANCE_MS,
+    LONGEST_WAIT_MS,
     MAX_ROUND_BYTES,
     SUSPECT_TRIES,
     Claimed,
@@ -99,6 +100,7 @@ class OperationQueue:
             messages=messages,
             bytes=MAX_ROUND_BYTES,
             suspect=SUSPECT_TRIES,
+            longest_ms=LONGEST_WAIT_MS,
         )
         empty = [row["lane"] for row in rows if row["id"] is None]
         if empty:

@@ -39,10 +39,11 @@ WITH input AS (
 INSERT INTO weir.direct_leases AS d (shard, ungated, granted_until_ms)
 SELECT shard, n, weir.clock_ms() + %(allowance_ms)s FROM input
 -- The first operation waits for a whole allowance, whatever was granted: a keeper that could not reach this server may
--- have extended its allowance just now. From then on every keeper that asks is refused.
+-- have extended its allowance just now. From then on every keeper that asks is refused. No allowance ends later than one
+-- that begins now, unless this server's clock stepped back.
 ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
-    granted_until_ms = CASE WHEN d.ungated > 0 THEN d.granted_until_ms
-        ELSE greatest(d.granted_until_ms, weir.clock_ms() + %(allowance_ms)s) END
+    granted_until_ms = CASE WHEN d.ungated > 0 THEN least(d.granted_until_ms, weir.clock_ms() + %(allowance_ms)s)
+        ELSE weir.clock_ms() + %(allowance_ms)s END
 RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 
 -- name: depth
@@ -52,9 +53,12 @@ SELECT coalesce(sum(pending), 0)::bigint AS depth FROM weir.operation_lanes WHER
 -- name: claim_operations
 -- Claim the oldest operations of partitions that nobody runs: free ones, and stuck ones past their time. A claim counts a try
 -- of each. One whose last tries ended without a word is claimed alone, because it may be what ended their processes.
+-- A moment that lies further ahead than any wait or claim lasts was set before this server's clock stepped back: it has passed.
 WITH lane AS (
     SELECT l.lane, l.priority FROM weir.operation_lanes l
-    WHERE l.pending > 0 AND l.ready_ms <= weir.clock_ms() AND l.until_ms <= weir.clock_ms()
+    WHERE l.pending > 0
+      AND l.ready_ms NOT BETWEEN weir.clock_ms() + 1 AND weir.clock_ms() + %(longest_ms)s
+      AND l.until_ms NOT BETWEEN weir.clock_ms() + 1 AND weir.clock_ms() + %(longest_ms)s
       AND NOT EXISTS (SELECT FROM weir.operations u WHERE u.lane = l.lane AND NOT u.gated)
     ORDER BY l.priority, l.turn_ms
     LIMIT %(partitions)s
@@ -120,7 +124,8 @@ WITH input AS (
     UPDATE weir.operation_lanes l
     SET owner = NULL, until_ms = 0,
         pending = l.pending - coalesce(s.finished, 0),
-        ready_ms = weir.clock_ms() + coalesce(s.delay_ms, 0)
+        -- 0 is now, whatever the clock does next.
+        ready_ms = CASE WHEN s.delay_ms > 0 THEN weir.clock_ms() + s.delay_ms ELSE 0 END
     FROM mine LEFT JOIN (
         SELECT lane, count(*) FILTER (WHERE status <> 'pending')::int AS finished, max(delay_ms) AS delay_ms
         FROM settled GROUP BY lane
@@ -184,8 +189,8 @@ SET per_s = excluded.per_s, floor_ms = excluded.floor_ms, measured_ms = excluded
 -- How fast all other processes together drained lately.
 SELECT coalesce(sum(per_s), 0) AS per_s, coalesce(avg(floor_ms), 0) AS floor_ms
 FROM weir.operation_rates
-WHERE process <> %(process)s AND measured_ms > weir.clock_ms() - %(within_ms)s;
+WHERE process <> %(process)s AND measured_ms BETWEEN weir.clock_ms() - %(within_ms)s AND weir.clock_ms();
 
 -- name: forget_rates
--- Drop the rates of processes that are gone.
-DELETE FROM weir.operation_rates WHERE measured_ms < weir.clock_ms() - 60000;
+-- Drop the rates of processes that are gone, also if this server's clock stepped back since.
+DELETE FROM weir.operation_rates WHERE measured_ms NOT BETWEEN weir.clock_ms() - 60000 AND weir.clock_ms();
