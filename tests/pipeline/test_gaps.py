@@ -75,6 +75,23 @@ def test_messages_lost_in_a_gap_are_counted_exactly_over_many_queues(
     assert (report.drift, report.events, report.complete) == (0, 1_200, True)
 
 
+def test_what_a_stream_lost_before_its_first_read_is_counted_and_explained(
+    options: PipelineOptions, warehouse: ClickHouseConnection, emission: Emission, flow: Flow
+) -> None:
+    emission.emit(400)
+    if "entries-added" not in emission.redis.xinfo_stream(stream_key("queue", 0)):
+        pytest.skip("this server does not count what it dropped")
+    for shard in range(emission.shards):
+        emission.redis.xtrim(stream_key("queue", shard), maxlen=1, approximate=False)
+    emission.emit(400)
+    flow.move()
+    report = audit(options, warehouse, totals(emission))
+    assert report.drift == 0
+    assert sum(gap.entries or 0 for gap in report.gaps) == 400 - emission.shards
+    assert {gap.from_id for gap in report.gaps} == {"0-0"}
+    assert sum(report.lost.values()) > 0
+
+
 def test_entries_dropped_between_two_reads_of_one_batch_are_a_gap(
     options: PipelineOptions, emission: Emission, streams_url: str
 ) -> None:
@@ -155,6 +172,8 @@ def test_a_queue_that_was_silent_since_the_gap_is_not_called_lost(
 def test_a_gap_does_not_explain_drift_that_was_reported_before_it(
     options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, flow: Flow
 ) -> None:
+    emission.emit(100)
+    flow.move()
     emission.emit(400)
     drop_from_the_middle(emission, 20)
     flow.move()

@@ -64,6 +64,17 @@ def test_a_range_that_is_gone_altogether_is_one_gap(redis: Redis, store: StreamS
     )
 
 
+def test_what_redis_dropped_before_the_first_read_is_a_gap_with_its_count(
+    redis: Redis, store: StreamStore
+) -> None:
+    if "entries-added" not in redis.xinfo_stream(KEY):
+        pytest.skip("this server does not count what it dropped")
+    redis.xtrim(KEY, minid="9-0", approximate=False)
+    numbers, gaps = read(store, after="0-0", until="12-0")
+    assert numbers == [9, 10, 11, 12]
+    assert gaps == [StreamGap(after="0-0", until="9-0", entries=8)]
+
+
 def test_settling_trims_publishes_and_leaves_a_witness(redis: Redis, store: StreamStore) -> None:
     store.settle({KEY: "7-0"})
     store.settle({KEY: "8-0"})

@@ -40,7 +40,8 @@ def _gap_to_settle(queue: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | 
     A difference that comes later does not come from that gap, so each gap is settled once per queue, even if
     nothing was lost.
     """
-    known = max(map(parse_id, queue.settled), default=(0, 0))
+    # A gap before the first read of a stream begins at 0-0.
+    known = max(map(parse_id, queue.settled), default=(-1, 0))
     due = [gap for gap in gaps if gap.to_ms <= queue.last_ms and parse_id(gap.from_id) > known]
     return max(due, key=lambda gap: parse_id(gap.from_id), default=None)
 

@@ -119,16 +119,18 @@ class StreamStore:
         """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
 
         Each read begins with the last entry of the read before it. The pipeline never trims that entry, so if
-        it is missing, Redis dropped it and perhaps others after it.
+        it is missing, Redis dropped it and perhaps others after it. Before the first read there is no such
+        entry; Redis 7 and Valkey count what they dropped until then.
         """
         position = after
         while is_after(until, position):
             reply = self._range(key, position, until, count=chunk + 1)
-            if position != ORIGIN:
-                if not reply or reply[0][0].decode() != position:
-                    yield self._gap(key, position, reply[0][0].decode() if reply else until)
-                else:
-                    reply = reply[1:]
+            if reply and reply[0][0].decode() == position:
+                reply = reply[1:]
+            else:
+                gap = self._gap(key, position, reply[0][0].decode() if reply else until)
+                if position != ORIGIN or gap.entries:
+                    yield gap
             if not reply:
                 return
             position = reply[-1][0].decode()
@@ -316,8 +318,11 @@ class StreamStore:
         # this number are the gap.
         noted = self.recall(f"read:{key}")
         entries = None
-        if tail is not None and tail.dropped is not None and noted and noted["position"] == after:
-            entries = max(0, tail.dropped - noted["count"])
+        if tail is not None and tail.dropped is not None:
+            if after == ORIGIN:
+                entries = tail.dropped
+            elif noted and noted["position"] == after:
+                entries = max(0, tail.dropped - noted["count"])
         return StreamGap(after=after, until=until, entries=entries)
 
     def _note_dropped(self, replies: Mapping[tuple[str, str], Any]) -> None:

@@ -6,7 +6,7 @@ SELECT
     counted,
     totals,
     settled,
-    arrayMax(arrayMap(id -> toUInt64(splitByChar('-', id)[1]), settled)) AS settled_ms,
+    if(empty(settled), -1, toInt64(arrayMax(arrayMap(id -> toUInt64(splitByChar('-', id)[1]), settled)))) AS settled_ms,
     if(empty(lost), [$COUNTERS(toUInt64(0))], lost) AS lost,
     arrayMap(
         (c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l),
