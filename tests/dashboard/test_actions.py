@@ -112,7 +112,8 @@ async def test_a_token_is_rotated_and_the_audit_log_is_filtered(page: Page, site
     shown = page.get_by_role("dialog", name="The new token")
     first = await shown.locator("pre").text_content()
     await shown.get_by_role("button", name="Close").click()
-    await tokens.get_by_role("row", name="checkout").get_by_role("button", name="Rotate").click()
+    await tokens.get_by_role("row", name="checkout").get_by_role("button", name="Rotate…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Rotate it").click()
     await expect(shown.locator("pre")).to_contain_text("weir_")
     assert await shown.locator("pre").text_content() != first
     await shown.get_by_role("button", name="Close").click()
@@ -208,22 +209,24 @@ async def test_a_redrive_is_paused_resumed_and_cancelled(page: Page, site: Site,
     await expect(row).to_contain_text("paused")
     await row.get_by_role("button", name="Resume").click()
     await expect(row).to_contain_text("running")
-    await row.get_by_role("button", name="Cancel").click()
+    await row.get_by_role("button", name="Cancel…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
     await expect(row).to_contain_text("cancelled")
     assert (await world.state("orders")).depth < 20
 
 
 @pytest.mark.parametrize(
-    ("button", "verb", "said"),
-    [("Acknowledge", "acknowledge", "acknowledged"), ("Resolve", "resolve", "resolved")],
+    ("buttons", "verb", "said"),
+    [(["Acknowledge"], "acknowledge", "acknowledged"), (["Resolve…", "Resolve it"], "resolve", "resolved")],
 )
 async def test_a_firing_alert_is_acknowledged_and_resolved(
-    page: Page, site: Site, button: str, verb: str, said: str
+    page: Page, site: Site, buttons: list[str], verb: str, said: str
 ) -> None:
-    await page.route("**/api/v1/alerts", lambda route: route.fulfill(json={"items": [ALERT]}))
+    await page.route("**/api/v1/alerts?state=active*", lambda route: route.fulfill(json={"items": [ALERT]}))
     await page.route(f"**/api/v1/alerts/1/{verb}", lambda route: route.fulfill(json=ALERT))
     await page.goto(site.link("alerts"))
     async with page.expect_request(f"**/api/v1/alerts/1/{verb}") as asked:
-        await page.get_by_role("button", name=button).click()
+        for button in buttons:
+            await page.get_by_role("button", name=button).click()
     assert (await asked.value).method == "POST"
     await expect(page.locator(".toast.good")).to_contain_text(f"Payments back up: {said}")

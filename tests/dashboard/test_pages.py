@@ -223,13 +223,14 @@ async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, worl
     async with Database(site.urls.postgres, max_size=1) as database:
         token, _ = await Tokens(database).create(NewToken(name="op", role=Role.OPERATOR, organization=None))
     await page.goto(f"{site.url}/#/sign-in?token={token}")
-    # Only the hash changes, which `goto` does not wait for: the page must have taken the token out of it.
+    await page.get_by_role("dialog").get_by_role("button", name="Sign in with it").click()
     await page.wait_for_function("!location.hash.includes('sign-in')")
     await page.goto(site.link("dead-letters"))
     await expect(page.get_by_role("button", name="Purge…")).to_be_visible()
     await page.get_by_role("button", name="poisoned").click()
     await page.get_by_role("region", name="Letters", exact=True).get_by_role("button").first.click()
-    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete…").click()
+    await page.get_by_role("button", name="Delete it", exact=True).click()
     await expect(page.locator(".toast.good")).to_contain_text("Deleted")
     await page.goto(site.link("specs"))
     await expect(page.get_by_role("button", name="Plan")).to_be_visible()
@@ -265,7 +266,8 @@ async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, wor
     await rules.get_by_role("button", name="Change…").click()
     await expect(page.get_by_role("dialog").get_by_label("Threshold")).to_have_value("42.6")
     await page.get_by_role("dialog").get_by_role("button", name="Close").click()
-    await rules.get_by_role("button", name="Remove").click()
+    await rules.get_by_role("button", name="Remove…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Remove it").click()
     await expect(rules).to_contain_text("No rule yet")
 
 

@@ -49,7 +49,7 @@ async def test_a_queue_that_recovered_says_since_when(page: Page, site: Site, wo
 
 
 async def test_a_firing_alert_says_its_rule_in_words(page: Page, site: Site) -> None:
-    await page.route("**/api/v1/alerts", lambda route: route.fulfill(json={"items": [ALERT]}))
+    await page.route("**/api/v1/alerts?state=active*", lambda route: route.fulfill(json={"items": [ALERT]}))
     await page.goto(site.link("alerts"))
     fires = page.get_by_role("region", name="Active alerts")
     await expect(fires).to_contain_text("p95 wait over 30 s for 1 minute. Now it is 42.6 s.")

@@ -35,11 +35,15 @@ async def define_environment(
     """Create an environment, or set how many of its messages may be leased at once."""
     tenants = present(services.tenants, "PostgreSQL")
     changes = present(services.changes, "PostgreSQL")
+    limited = "concurrency" in body.model_fields_set
     async with changes.change(access.environment) as change:
-        await tenants.limit(access.environment, body.concurrency)
-        await mark_untold(change.connection, access.environment, [THE_LIMIT])
-        await audit(services, access, "environment.define", environment, **body.model_dump())
-    if not await changes.tell(access.environment, THE_LIMIT):
+        if limited:
+            await tenants.limit(access.environment, body.concurrency)
+            await mark_untold(change.connection, access.environment, [THE_LIMIT])
+        await audit(
+            services, access, "environment.define", environment, **body.model_dump(exclude_unset=True)
+        )
+    if limited and not await changes.tell(access.environment, THE_LIMIT):
         raise Unavailable(
             f"`{environment}` is stored, and Redis does not answer; it is told as soon as it does",
             retry_after_s=1,

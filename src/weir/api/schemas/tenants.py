@@ -10,7 +10,9 @@ from weir.api.schemas.shared import Count, Schema
 
 
 class EnvironmentBody(Schema):
-    concurrency: Count | None = Field(default=None, examples=[100])
+    concurrency: Count | None = Field(
+        default=None, description="Null removes the limit; left out, it stays as it is.", examples=[100]
+    )
 
 
 class EnvironmentView(BaseModel):

@@ -1,45 +1,57 @@
 // Server-sent events over fetch, because EventSource cannot carry a token.
 
-import { Problem, request } from "./http";
-import { stale } from "../state/stale";
+import { Problem, type Api } from "./http";
 
 const RETRY_MS = 2_000;
+const LONGEST_RETRY_MS = 15_000;
 const SILENCE_MS = 15_000; // the server sends something at least every two seconds
-const GIVES_UP = new Set([400, 401, 403, 404]); // asking again would not change the answer
 
-/** Call `onEvent` for each message of the stream, reconnecting until the returned function is called. */
-export function listen<T>(path: string, onEvent: (event: string, data: T) => void): () => void {
+export type Listener<T> = {
+  onEvent: (event: string, data: T) => void;
+  /** Why nothing is heard now; null once something is heard again. */
+  onProblem: (problem: Problem | null) => void;
+};
+
+/** Tell of each message of the stream, reconnecting until the returned function is called. */
+export function listen<T>(api: Api, path: string, { onEvent, onProblem }: Listener<T>): () => void {
   const stop = new AbortController();
   void (async () => {
+    let pause = RETRY_MS;
     while (!stop.signal.aborted) {
       try {
-        await readStream(path, stop.signal, onEvent);
+        await readStream<T>(api, path, stop.signal, (event, data) => {
+          pause = RETRY_MS;
+          onProblem(null);
+          onEvent(event, data);
+        });
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof Problem && GIVES_UP.has(error.status)) return;
-        stale.fail();
+        onProblem(error instanceof Problem ? error : new Problem(0, "broken", "The stream broke."));
       }
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      await new Promise((resolve) => setTimeout(resolve, pause));
+      pause = Math.min(pause * 2, LONGEST_RETRY_MS);
     }
   })();
   return () => stop.abort();
 }
 
-async function readStream<T>(path: string, signal: AbortSignal, onEvent: (event: string, data: T) => void) {
+async function readStream<T>(api: Api, path: string, signal: AbortSignal, onEvent: (event: string, data: T) => void) {
   const attempt = new AbortController();
   const options = { signal: AbortSignal.any([signal, attempt.signal]), headers: { Accept: "text/event-stream" } };
   try {
-    const response = await inTime(request(path, options));
+    const response = await inTime(api.request(path, options));
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
     let buffer = "";
+    let heard = false;
     for (;;) {
       const { done, value } = await inTime(reader.read());
+      if (done && !heard) throw new Problem(0, "ended", "The stream ended without a word.");
       if (done) return;
       buffer += value;
       const blocks = buffer.split("\n\n");
       buffer = blocks.pop() ?? "";
       for (const block of blocks) deliver(block, onEvent);
-      stale.succeed();
+      heard ||= blocks.length > 0;
     }
   } finally {
     attempt.abort(); // so that the next attempt does not use a dead connection again

@@ -4,6 +4,9 @@ import type { Environment } from "../state/session";
 import type { Spread } from "../ui/band";
 import type { Kind } from "../ui/chart";
 
+/** A payload is not parsed, because it would change: `api/http.ts` leaves its text as it came. */
+export type JsonText = string;
+
 export type Role = "read" | "write" | "admin" | "operator";
 export type Me = { role: Role; organization: string | null; environments: (Environment & { concurrency: number | null })[] };
 
@@ -127,6 +130,8 @@ export type AlertRule = {
   metric: string;
   operator: string;
   threshold: number;
+  clear_threshold: number | null;
+  auto_resolve: boolean;
   queue: string | null;
   window_ms: number;
   cooldown_ms: number;
@@ -134,6 +139,8 @@ export type AlertRule = {
   enabled: boolean;
   condition: string;
   origin: "api" | "spec";
+  created_at_ms: number;
+  updated_at_ms: number;
 };
 
 /** A metric that a rule can watch: its name as people say it, its unit, and what it is about. */
@@ -165,7 +172,7 @@ export type Letter = {
   died_at_ms: number;
   key: string | null;
   headers: Record<string, string>;
-  payload: unknown;
+  payload: JsonText | null;
   payload_base64: string | null;
   payload_bytes: number;
   redriven_at_ms: number | null;
@@ -289,7 +296,7 @@ export type Schedule = {
   cron: string | null;
   every_ms: number | null;
   timezone: string;
-  payload: unknown;
+  payload: JsonText | null;
   missed: "skip" | "last" | "all";
   overlap: "allow" | "skip";
   origin: "api" | "spec" | "app";
@@ -334,7 +341,7 @@ export type Step = { at_ms: number; what: string; details: Record<string, unknow
 export type Attempt = { attempt: number; worker: string; started_at_ms: number; finished_at_ms: number; ending: string; error: string };
 
 export type WaitingMessage = {
-  payload: unknown;
+  payload: JsonText | null;
   payload_base64: string | null;
   payload_bytes: number;
   headers: Record<string, string>;
@@ -380,8 +387,8 @@ export type MessageNow = {
   message: WaitingMessage | null;
   life: Life | null;
   attempts: Attempt[];
-  result: unknown;
-  progress: unknown;
+  result: JsonText | null;
+  progress: JsonText | null;
   operation_id: string | null;
   see: string | null;
   trace_id: string | null;
@@ -434,12 +441,12 @@ export type Notification = { id: string; channel: string; kind: "firing" | "reso
 export type Found = { queues: string[]; messages: { message_id: string; queue: string | null; state: string; key: string | null }[]; complete: boolean };
 
 /** A dead letter that a dry run matched, before and after the patch. */
-export type Sample = { id: string; queue: string; error: string; payload: unknown; patched: unknown; problem: string | null };
+export type Sample = { id: string; queue: string; error: string; payload: JsonText | null; patched: JsonText | null; problem: string | null };
 
 export type LoggedMessage = {
   id: string;
   number: number;
-  payload: unknown;
+  payload: JsonText | null;
   payload_base64: string | null;
   headers: Record<string, string>;
   left_out: boolean;

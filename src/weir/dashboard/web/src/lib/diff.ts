@@ -2,9 +2,23 @@
 
 export type DiffLine = { kind: " " | "+" | "-"; text: string };
 
+/** How many pairs of lines are compared at most; of more, all are removed and added. */
+const MOST_PAIRS = 1_000_000;
+
 export function diffLines(before: string, after: string): DiffLine[] {
   const a = before.split("\n");
   const b = after.split("\n");
+  let head = 0;
+  while (head < a.length && head < b.length && a[head] === b[head]) head++;
+  let tail = 0;
+  while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++;
+  const all = (kind: DiffLine["kind"], lines: string[]) => lines.map((text) => ({ kind, text }));
+  const [removed, added] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
+  const changed = removed.length * added.length > MOST_PAIRS ? [...all("-", removed), ...all("+", added)] : compare(removed, added);
+  return [...all(" ", a.slice(0, head)), ...changed, ...all(" ", a.slice(a.length - tail))];
+}
+
+function compare(a: string[], b: string[]): DiffLine[] {
   const common = longestCommon(a, b);
   const lines: DiffLine[] = [];
   let i = 0;

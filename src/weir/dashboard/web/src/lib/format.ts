@@ -69,9 +69,12 @@ export function ago(time: number | string | null | undefined, now = Date.now()):
   return elapsed < 1_000 ? "just now" : `${duration(Math.floor(elapsed / 1_000) * 1_000)} ago`;
 }
 
-/** A moment that is still to come: `in 3 min`. */
+const LATE_MS = 60_000;
+
+/** A moment that should come: `in 3 min`, or `3 min late`. */
 export function until(time: number | null | undefined, now = Date.now()): string {
   if (time == null) return NONE;
   const left = time - now;
+  if (left < -LATE_MS) return `${duration(Math.floor(-left / 1_000) * 1_000)} late`;
   return left < 1_000 ? "now" : `in ${duration(Math.floor(left / 1_000) * 1_000)}`;
 }

@@ -1,13 +1,14 @@
 // Tokens, the limit of the environment, and the audit log of who changed what.
 
-import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
+import { useContext, useEffect, useState } from "preact/hooks";
 import type { AuditEntry, Me, Role, Token } from "../api/types";
 import { moment } from "../lib/format";
 import { mayAdminister } from "../lib/rights";
+import { act } from "../state/act";
+import { secret } from "../state/secret";
+import { RenewMe, useApi } from "../state/api";
 import { usePoll } from "../state/poll";
-import { environment } from "../state/session";
-import { act, Badge, Confirm, Dialog, Failed, Loading, Page, Secret, When } from "../ui/bits";
+import { Badge, Dialog, Failed, Loading, Form, Page, Sure, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 
 const DAY_MS = 86_400_000;
@@ -44,14 +45,18 @@ function holds(token: Token): boolean {
 }
 
 function Tokens({ me }: { me: Me }) {
+  const { get, send } = useApi();
   const found = usePoll(() => get<{ items: Token[] }>("/api/v1/tokens"), [], 10_000);
   const [making, setMaking] = useState(false);
-  const [made, setMade] = useState<string | null>(null);
-  const [ending, setEnding] = useState<Token | null>(null);
   const [all, setAll] = useState(false);
   const rotate = (token: Token) =>
     act(`${token.name}: rotated`, async () => {
-      setMade((await send<{ token: string }>("POST", `/api/v1/tokens/${token.id}/rotate`, { grace_ms: 3_600_000 })).token);
+      secret.value = (await send<{ token: string }>("POST", `/api/v1/tokens/${token.id}/rotate`, { grace_ms: 3_600_000 })).token;
+      found.refresh();
+    });
+  const end = (token: Token) =>
+    act(`${token.name}: ended`, async () => {
+      await send("DELETE", `/api/v1/tokens/${token.id}`);
       found.refresh();
     });
   const columns: Column<Token>[] = [
@@ -67,12 +72,14 @@ function Tokens({ me }: { me: Me }) {
       cell: (row) =>
         holds(row) && (
           <span class="row">
-            <button type="button" onClick={() => rotate(row)}>
-              Rotate
-            </button>
-            <button type="button" class="danger" onClick={() => setEnding(row)}>
-              End…
-            </button>
+            <Sure label="Rotate…" title={`Rotate the token ${row.name}?`} verb="Rotate it" onSure={() => rotate(row)}>
+              <p>Whoever uses it needs the new one within an hour; then the old one is refused.</p>
+            </Sure>
+            <Sure label="End…" class="danger" title={`End the token ${row.name}?`} verb="End it" onSure={() => end(row)}>
+              <p>
+                Requests with it are refused within seconds. It was last used <When at={row.last_used_at_ms} />.
+              </p>
+            </Sure>
           </span>
         ),
     },
@@ -103,24 +110,10 @@ function Tokens({ me }: { me: Me }) {
         onClose={() => setMaking(false)}
         onMade={(text) => {
           setMaking(false);
-          setMade(text);
+          secret.value = text;
           found.refresh();
         }}
       />
-      <Secret title="The new token" text={made} onClose={() => setMade(null)} />
-      <Confirm
-        title={ending ? `End the token ${ending.name}?` : ""}
-        open={ending !== null}
-        verb="End it"
-        onClose={() => setEnding(null)}
-        onSure={async () => {
-          await act(`${ending!.name}: ended`, () => send("DELETE", `/api/v1/tokens/${ending!.id}`));
-          setEnding(null);
-          found.refresh();
-        }}
-      >
-        <p>Requests with it are refused within seconds. It was last used <When at={ending?.last_used_at_ms} />.</p>
-      </Confirm>
     </section>
   );
 }
@@ -128,10 +121,10 @@ function Tokens({ me }: { me: Me }) {
 const ROLES: Record<Exclude<Role, "operator">, string> = { read: "look at everything", write: "push, pop, pause, redrive", admin: "change specs, tokens and channels" };
 
 function NewToken({ me, open, onClose, onMade }: { me: Me; open: boolean; onClose: () => void; onMade: (text: string) => void }) {
+  const { send } = useApi();
   const [draft, setDraft] = useState({ name: "", role: "write", days: "", everywhere: false });
-  const here = environment.value!;
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const here = useApi().scope!;
+  const submit = async () => {
     const scope = draft.everywhere ? { organization: here.organization } : here;
     const body = { name: draft.name, role: draft.role, ...scope, ...(draft.days ? { lifetime_ms: Math.round(Number(draft.days) * DAY_MS) } : {}) };
     await act(`${draft.name}: made`, async () => onMade((await send<{ token: string }>("POST", "/api/v1/tokens", body)).token));
@@ -139,7 +132,7 @@ function NewToken({ me, open, onClose, onMade }: { me: Me; open: boolean; onClos
   const set = (name: keyof typeof draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
   return (
     <Dialog open={open} title="New token" onClose={onClose}>
-      <form class="form" onSubmit={submit}>
+      <Form onSend={submit}>
         <label>
           Name
           <input required value={draft.name} onInput={set("name")} placeholder="checkout service" />
@@ -166,29 +159,32 @@ function NewToken({ me, open, onClose, onMade }: { me: Me; open: boolean; onClos
         <button type="submit" class="primary">
           Make it
         </button>
-      </form>
+      </Form>
     </Dialog>
   );
 }
 
 function Limit({ me }: { me: Me }) {
-  const here = environment.value!;
+  const renewMe = useContext(RenewMe);
+  const { send } = useApi();
+  const here = useApi().scope!;
   const known = me.environments.find((one) => JSON.stringify([one.organization, one.project, one.environment]) === JSON.stringify([here.organization, here.project, here.environment]));
-  const [text, setText] = useState(known?.concurrency ? `${known.concurrency}` : "");
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    await act(text ? `At most ${text} at once` : "No limit", () => send("PUT", `/api/v1/environments/${encodeURIComponent(here.environment)}`, { concurrency: text ? Number(text) : null }));
+  const limit = known?.concurrency ? `${known.concurrency}` : "";
+  const [text, setText] = useState(limit);
+  useEffect(() => setText(limit), [limit]);
+  const submit = async () => {
+    if (await act(text ? `At most ${text} at once` : "No limit", () => send("PUT", `/api/v1/environments/${encodeURIComponent(here.environment)}`, { concurrency: text ? Number(text) : null }))) renewMe();
   };
   return (
     <section class="panel" aria-label="Environment">
       <h2>Limit of {here.environment}</h2>
-      <form class="row" onSubmit={submit}>
+      <Form class="row" onSend={submit}>
         <label class="row">
           Messages that may be leased at once, over all queues
           <input type="number" min="1" step="1" value={text} placeholder="no limit" onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <button type="submit">Set</button>
-      </form>
+      </Form>
     </section>
   );
 }
@@ -200,7 +196,8 @@ function Actor({ actor, tokens }: { actor: string; tokens: Token[] }) {
 }
 
 function Audit() {
-  const here = environment.value!;
+  const { get } = useApi();
+  const here = useApi().scope!;
   const [before, setBefore] = useState<string | undefined>(undefined);
   const [search, setSearch] = useState("");
   const found = usePoll(() => get<{ items: AuditEntry[] }>("/api/v1/audit-log", { ...here, before, limit: 100 }), [before, JSON.stringify(here)], before ? 0 : 10_000);

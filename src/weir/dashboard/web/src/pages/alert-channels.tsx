@@ -1,12 +1,14 @@
 // Where alerts are sent: alert channels with a test, what was sent lately, and silences.
 
 import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
+import type { Api } from "../api/http";
 import type { AlertChannel, AlertRule, Me, Notification, Silence } from "../api/types";
 import { amount, until } from "../lib/format";
 import { mayAdminister, mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
-import { act, Badge, Confirm, Dialog, Failed, When, type Tone } from "../ui/bits";
+import { Badge, Button, Dialog, Failed, Form, Sure, When, type Tone } from "../ui/bits";
 import { QueueNames } from "../ui/queue-names";
 import { Table, type Column } from "../ui/table";
 
@@ -14,7 +16,7 @@ const LOOKS = 60;
 const LOOK_MS = 500;
 
 /** Send a test in the same way as a real notification, and wait until it was delivered or refused. */
-async function test(channel: AlertChannel): Promise<void> {
+async function test({ send, get }: Api, channel: AlertChannel): Promise<void> {
   const { notification_id } = await send<{ notification_id: string }>("POST", `/api/v1/alert-channels/${encodeURIComponent(channel.name)}/test`);
   for (let look = 0; look < LOOKS; look++) {
     const { items } = await get<{ items: Notification[] }>("/api/v1/alert-notifications", { limit: 20 });
@@ -27,12 +29,18 @@ async function test(channel: AlertChannel): Promise<void> {
 }
 
 export function AlertChannels({ channels, me, refresh }: { channels: AlertChannel[]; me: Me; refresh: () => void }) {
+  const api = useApi();
+  const { send } = api;
   const [editing, setEditing] = useState<AlertChannel | "new" | null>(null);
-  const [removing, setRemoving] = useState<AlertChannel | null>(null);
+  const remove = (channel: AlertChannel) =>
+    act(`${channel.name}: removed`, async () => {
+      await send("DELETE", `/api/v1/alert-channels/${encodeURIComponent(channel.name)}`);
+      refresh();
+    });
   const [testing, setTesting] = useState("");
   const ask = async (channel: AlertChannel) => {
     setTesting(channel.name);
-    await act(`The test arrived at ${channel.name}`, () => test(channel));
+    await act(`The test arrived at ${channel.name}`, () => test(api, channel));
     setTesting("");
     refresh();
   };
@@ -55,9 +63,9 @@ export function AlertChannels({ channels, me, refresh }: { channels: AlertChanne
                 <button type="button" onClick={() => setEditing(row)}>
                   Change…
                 </button>
-                <button type="button" class="danger" onClick={() => setRemoving(row)}>
-                  Remove…
-                </button>
+                <Sure label="Remove…" class="danger" title={`Remove the alert channel ${row.name}?`} verb="Remove it" onSure={() => remove(row)}>
+                  <p>Rules no longer send alerts there, and notifications that are on their way to it fail.</p>
+                </Sure>
               </>
             )}
           </span>
@@ -99,19 +107,6 @@ export function AlertChannels({ channels, me, refresh }: { channels: AlertChanne
           />
         )}
       </Dialog>
-      <Confirm
-        open={removing !== null}
-        title={removing ? `Remove the alert channel ${removing.name}?` : ""}
-        verb="Remove it"
-        onClose={() => setRemoving(null)}
-        onSure={async () => {
-          await act(`${removing!.name}: removed`, () => send("DELETE", `/api/v1/alert-channels/${encodeURIComponent(removing!.name)}`));
-          setRemoving(null);
-          refresh();
-        }}
-      >
-        <p>Rules no longer send alerts there, and notifications that are on their way to it fail.</p>
-      </Confirm>
     </section>
   );
 }
@@ -136,11 +131,11 @@ const FIELDS: Record<string, { name: string; label: string; list?: boolean; numb
 };
 
 function ChannelForm({ known, onSaved }: { known: AlertChannel | null; onSaved: () => void }) {
+  const { send } = useApi();
   const [name, setName] = useState(known?.name ?? "");
   const [kind, setKind] = useState(known?.kind ?? "slack");
   const [values, setValues] = useState<Record<string, string>>({});
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const submit = async () => {
     const config: Record<string, unknown> = {};
     for (const field of FIELDS[kind] ?? []) {
       const text = (values[field.name] ?? "").trim();
@@ -149,7 +144,7 @@ function ChannelForm({ known, onSaved }: { known: AlertChannel | null; onSaved: 
     if (await act(`${name} saved`, () => send("PUT", `/api/v1/alert-channels/${encodeURIComponent(name)}`, { kind, config }))) onSaved();
   };
   return (
-    <form class="form" onSubmit={submit}>
+    <Form onSend={submit}>
       <label>
         Name
         <input required disabled={known !== null} value={name} onInput={(event) => setName(event.currentTarget.value)} placeholder="ops" />
@@ -181,13 +176,14 @@ function ChannelForm({ known, onSaved }: { known: AlertChannel | null; onSaved: 
       <button type="submit" class="primary">
         Save
       </button>
-    </form>
+    </Form>
   );
 }
 
 const TONES: Record<Notification["state"], Tone> = { waiting: "calm", delivered: "good", failed: "bad", skipped: "calm" };
 
 function Sent() {
+  const { get } = useApi();
   const found = usePoll(() => get<{ items: Notification[] }>("/api/v1/alert-notifications", { limit: 20 }), [], 10_000);
   if (!found.data?.items.length) return null;
   const columns: Column<Notification>[] = [
@@ -206,6 +202,7 @@ function Sent() {
 }
 
 export function Silences({ rules, me }: { rules: AlertRule[]; me: Me }) {
+  const { get, send } = useApi();
   const found = usePoll(() => get<{ items: Silence[] }>("/api/v1/alert-silences"), [], 10_000);
   const [making, setMaking] = useState(false);
   const end = async (silence: Silence) => {
@@ -222,9 +219,7 @@ export function Silences({ rules, me }: { rules: AlertRule[]; me: Me }) {
       label: "",
       cell: (row) =>
         mayWrite(me) && (
-          <button type="button" onClick={() => end(row)}>
-            End now
-          </button>
+          <Button onPress={() => end(row)}>End now</Button>
         ),
     },
   ];
@@ -256,15 +251,15 @@ export function Silences({ rules, me }: { rules: AlertRule[]; me: Me }) {
 }
 
 function SilenceForm({ rules, onSaved }: { rules: AlertRule[]; onSaved: () => void }) {
+  const { send } = useApi();
   const [draft, setDraft] = useState({ minutes: "30", rule: "", queue: "", comment: "" });
   const set = (name: keyof typeof draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const submit = async () => {
     const body = { for_ms: Math.round(Number(draft.minutes) * 60_000), rule_name: draft.rule || null, queue: draft.queue || null, comment: draft.comment };
     if (await act("The silence has begun", () => send("POST", "/api/v1/alert-silences", body))) onSaved();
   };
   return (
-    <form class="form" onSubmit={submit}>
+    <Form onSend={submit}>
       <label>
         Minutes
         <input type="number" required min="0.1" step="any" value={draft.minutes} onInput={set("minutes")} />
@@ -290,6 +285,6 @@ function SilenceForm({ rules, onSaved }: { rules: AlertRule[]; onSaved: () => vo
       <button type="submit" class="primary">
         Silence
       </button>
-    </form>
+    </Form>
   );
 }

@@ -1,48 +1,64 @@
-// The dialog in which an alert rule is written or changed.
+// The form in which an alert rule is written or changed.
 
-import { useEffect, useState } from "preact/hooks";
-import { send } from "../api/http";
+import { useState } from "preact/hooks";
 import type { AlertChannel, AlertMetric, AlertRule } from "../api/types";
 import { fromUnit, toUnit, typedUnit } from "../lib/metrics";
-import { act, Dialog } from "../ui/bits";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
+import { Form } from "../ui/bits";
 import { QueueNames } from "../ui/queue-names";
 
-type Draft = { name: string; metric: string; operator: string; threshold: string; queue: string; minutes: string; cooldown: string; channels: string[] };
+type Draft = { name: string; metric: string; operator: string; threshold: string; clear: string; queue: string; minutes: string; cooldown: string; channels: string[] };
 const COMPARISONS = { ">": "over", ">=": "at least", "<": "under", "<=": "at most" };
-const EMPTY: Draft = { name: "", metric: "backlog", operator: ">", threshold: "1000", queue: "", minutes: "5", cooldown: "15", channels: [] };
+const EMPTY: Draft = { name: "", metric: "backlog", operator: ">", threshold: "1000", clear: "", queue: "", minutes: "5", cooldown: "15", channels: [] };
 
-function draftOf(rule: AlertRule | "new" | null, unitOf: (metric: string) => string | undefined): Draft {
-  if (rule === null || rule === "new") return EMPTY;
+type UnitOf = (metric: string) => string | undefined;
+
+function draftOf(rule: AlertRule, unitOf: UnitOf): Draft {
+  const typed = (value: number) => fromUnit(value, unitOf(rule.metric));
   return {
     ...rule,
-    threshold: fromUnit(rule.threshold, unitOf(rule.metric)),
+    threshold: typed(rule.threshold),
+    clear: rule.clear_threshold === null ? "" : typed(rule.clear_threshold),
     queue: rule.queue ?? "",
     minutes: `${rule.window_ms / 60_000}`,
     cooldown: `${rule.cooldown_ms / 60_000}`,
   };
 }
 
-type Props = { rule: AlertRule | "new" | null; metrics: AlertMetric[]; channels: AlertChannel[]; onClose: () => void; onSaved: () => void };
+function saidBy(draft: Draft, unitOf: UnitOf) {
+  const value = (text: string) => toUnit(text, unitOf(draft.metric));
+  return {
+    name: draft.name,
+    metric: draft.metric,
+    operator: draft.operator,
+    threshold: value(draft.threshold),
+    clear_threshold: draft.clear === "" ? null : value(draft.clear),
+    queue: draft.queue || null,
+    window_ms: Math.round(Number(draft.minutes) * 60_000),
+    cooldown_ms: Math.round(Number(draft.cooldown) * 60_000),
+    channels: draft.channels,
+  };
+}
 
-export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props) {
-  const [draft, setDraft] = useState<Draft>(EMPTY);
+/** The rule as it came, with what the form says differently now: saving replaces the whole rule. */
+function changed(rule: AlertRule, draft: Draft, unitOf: UnitOf): object {
+  const { id, condition, origin, created_at_ms, updated_at_ms, ...came } = rule;
+  const old = saidBy(draftOf(rule, unitOf), unitOf);
+  const differs = ([name, value]: [string, unknown]) => JSON.stringify(value) !== JSON.stringify(old[name as keyof typeof old]);
+  return { ...came, ...Object.fromEntries(Object.entries(saidBy(draft, unitOf)).filter(differs)) };
+}
+
+type Props = { rule: AlertRule | "new"; metrics: AlertMetric[]; channels: AlertChannel[]; onClose: () => void; onSaved: () => void };
+
+export function RuleForm({ rule, metrics, channels, onClose, onSaved }: Props) {
+  const { send } = useApi();
   const unitOf = (metric: string) => metrics.find((one) => one.name === metric)?.unit;
-  useEffect(() => setDraft(draftOf(rule, unitOf)), [rule, metrics.length]);
+  const [draft, setDraft] = useState<Draft>(() => (rule === "new" ? EMPTY : draftOf(rule, unitOf)));
   const set = (name: keyof Draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = {
-      name: draft.name,
-      metric: draft.metric,
-      operator: draft.operator,
-      threshold: toUnit(draft.threshold, unitOf(draft.metric)),
-      queue: draft.queue || null,
-      window_ms: Math.round(Number(draft.minutes) * 60_000),
-      cooldown_ms: Math.round(Number(draft.cooldown) * 60_000),
-      channels: draft.channels,
-    };
-    const known = rule !== null && rule !== "new";
-    const saved = await act(`${draft.name} saved`, () => send(known ? "PUT" : "POST", known ? `/api/v1/alert-rules/${rule.id}` : "/api/v1/alert-rules", body));
+  const submit = async () => {
+    const save = () => (rule === "new" ? send("POST", "/api/v1/alert-rules", saidBy(draft, unitOf)) : send("PUT", `/api/v1/alert-rules/${rule.id}`, changed(rule, draft, unitOf)));
+    const saved = await act(`${draft.name} saved`, save);
     if (!saved) return;
     onSaved();
     onClose();
@@ -50,8 +66,7 @@ export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props)
   const toggle = (name: string) =>
     setDraft({ ...draft, channels: draft.channels.includes(name) ? draft.channels.filter((one) => one !== name) : [...draft.channels, name] });
   return (
-    <Dialog open={rule !== null} title={rule === "new" ? "New rule" : "Change rule"} onClose={onClose}>
-      <form class="form" onSubmit={submit}>
+      <Form onSend={submit}>
         <label>
           Name
           <input required value={draft.name} onInput={set("name")} />
@@ -78,13 +93,20 @@ export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props)
           </span>
         </label>
         <label>
+          Over at
+          <span class="row">
+            <input type="number" min="0" step="any" value={draft.clear} onInput={set("clear")} placeholder="the same value" />
+            <small>{typedUnit(unitOf(draft.metric)).label}</small>
+          </span>
+        </label>
+        <label>
           Queue
           <input value={draft.queue} onInput={set("queue")} list="queue-names" placeholder="every queue, each on its own" />
         </label>
         <QueueNames />
         <label>
           Minutes for which this must be true
-          <input type="number" min="0.1" step="any" required value={draft.minutes} onInput={set("minutes")} />
+          <input type="number" min="0" step="any" required value={draft.minutes} onInput={set("minutes")} />
         </label>
         <label>
           Least minutes between two alerts
@@ -103,7 +125,6 @@ export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props)
         <button type="submit" class="primary">
           Save
         </button>
-      </form>
-    </Dialog>
+      </Form>
   );
 }

@@ -1,26 +1,31 @@
 // Firing alerts with their causes, rules, alert channels, silences, and past alerts.
 
 import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
 import type { Alert, AlertChannel, AlertMetric, AlertRule, Me } from "../api/types";
 import { duration } from "../lib/format";
 import { mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { href } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { act, Badge, Failed, Page, When } from "../ui/bits";
+import { Badge, Button, Dialog, Failed, Loading, Page, Sure, When } from "../ui/bits";
 import { Evidence } from "../ui/evidence";
 import { Table, type Column } from "../ui/table";
 import { AlertChannels, Silences } from "./alert-channels";
-import { RuleDialog } from "./alert-rule";
+import { RuleForm } from "./alert-rule";
+
+/** As many as the API lists at once. */
+const MOST = 500;
 
 export function Alerts({ me }: { me: Me }) {
+  const { get } = useApi();
   const [editing, setEditing] = useState<AlertRule | "new" | null>(null);
-  const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts"), [], 5_000);
+  const firing = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "active", limit: MOST }), [], 5_000);
+  const over = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "resolved" }), [], 15_000);
   const rules = usePoll(() => get<{ items: AlertRule[] }>("/api/v1/alert-rules"), [], 15_000);
   const channels = usePoll(() => get<{ items: AlertChannel[] }>("/api/v1/alert-channels"), [], 30_000);
   const metrics = usePoll(() => get<{ items: AlertMetric[] }>("/api/v1/alert-metrics"), [], 0);
-  const all = alerts.data?.items ?? [];
   return (
     <Page
       title="Alerts"
@@ -32,13 +37,20 @@ export function Alerts({ me }: { me: Me }) {
         )
       }
     >
-      <Failed error={alerts.error ?? rules.error ?? channels.error} />
-      {alerts.data && <Active alerts={all.filter((one) => one.state === "firing")} me={me} refresh={alerts.refresh} />}
+      <Failed error={firing.error ?? over.error ?? rules.error ?? channels.error ?? metrics.error} />
+      {firing.data && <Active alerts={firing.data.items} me={me} refresh={firing.refresh} />}
       {rules.data && <Rules rules={rules.data.items} me={me} edit={setEditing} refresh={rules.refresh} />}
       {channels.data && <AlertChannels channels={channels.data.items} me={me} refresh={channels.refresh} />}
       <Silences rules={rules.data?.items ?? []} me={me} />
-      {alerts.data && <History alerts={all.filter((one) => one.state === "resolved")} />}
-      <RuleDialog rule={editing} metrics={metrics.data?.items ?? []} channels={channels.data?.items ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
+      {over.data && <History alerts={over.data.items} />}
+      <Dialog open={editing !== null} title={editing === "new" ? "New rule" : "Change rule"} onClose={() => setEditing(null)}>
+        {/* Without their units the numbers of a rule mean something else. */}
+        {metrics.data && channels.data && editing ? (
+          <RuleForm rule={editing} metrics={metrics.data.items} channels={channels.data.items} onClose={() => setEditing(null)} onSaved={rules.refresh} />
+        ) : (
+          <Loading />
+        )}
+      </Dialog>
     </Page>
   );
 }
@@ -49,14 +61,17 @@ function Where({ queue }: { queue: string | null }) {
 }
 
 function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () => void }) {
+  const { send } = useApi();
   const ask = async (alert: Alert, verb: string, said: string) => {
-    await act(`${alert.rule_name}: ${said}`, () => send("POST", `/api/v1/alerts/${alert.id}/${verb}`));
+    const isDone = await act(`${alert.rule_name}: ${said}`, () => send("POST", `/api/v1/alerts/${alert.id}/${verb}`));
     refresh();
+    return isDone;
   };
   return (
     <section class="panel" aria-label="Active alerts">
       <h2>Firing now</h2>
       {!alerts.length && <p class="empty">Nothing fires.</p>}
+      {alerts.length === MOST && <p role="note">These are the newest {MOST}; more may fire.</p>}
       {alerts.map((alert) => (
         <article key={alert.id} class="panel verdict bad">
           <div>
@@ -75,12 +90,12 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
             ) : null}
             {mayWrite(me) && (
               <p class="row">
-                <button type="button" disabled={alert.acknowledged_at_ms !== null} onClick={() => ask(alert, "acknowledge", "acknowledged")}>
+                <Button disabled={alert.acknowledged_at_ms !== null} onPress={() => ask(alert, "acknowledge", "acknowledged")}>
                   Acknowledge
-                </button>
-                <button type="button" onClick={() => ask(alert, "resolve", "resolved")}>
-                  Resolve
-                </button>
+                </Button>
+                <Sure label="Resolve…" title={`Resolve ${alert.rule_name} of ${alert.queue ?? "all queues"}?`} verb="Resolve it" onSure={() => ask(alert, "resolve", "resolved")}>
+                  <p>Its channels are told that it is over. It fires again if its condition holds again.</p>
+                </Sure>
               </p>
             )}
           </div>
@@ -91,10 +106,12 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
 }
 
 function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit: (rule: AlertRule) => void; refresh: () => void }) {
-  const remove = async (rule: AlertRule) => {
-    await act(`${rule.name} removed`, () => send("DELETE", `/api/v1/alert-rules/${rule.id}`));
-    refresh();
-  };
+  const { send } = useApi();
+  const remove = (rule: AlertRule) =>
+    act(`${rule.name} removed`, async () => {
+      await send("DELETE", `/api/v1/alert-rules/${rule.id}`);
+      refresh();
+    });
   const columns: Column<AlertRule>[] = [
     { key: "name", label: "Rule", cell: (row) => row.name },
     { key: "when", label: "Fires when", cell: (row) => row.condition },
@@ -112,9 +129,9 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
             <button type="button" onClick={() => edit(row)}>
               Change…
             </button>
-            <button type="button" class="danger" onClick={() => remove(row)}>
-              Remove
-            </button>
+            <Sure label="Remove…" class="danger" title={`Remove the rule ${row.name}?`} verb="Remove it" onSure={() => remove(row)}>
+              <p>What it has fired for is resolved, and its channels are told so.</p>
+            </Sure>
           </span>
         ),
     },

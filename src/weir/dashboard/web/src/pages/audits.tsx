@@ -1,9 +1,9 @@
 // Audits, now and in the past: whether the charts show everything that the queues counted.
 
-import { get } from "../api/http";
 import type { Audit, DriftingQueue, Me, PipelineAudit } from "../api/types";
 import { amount, count, duration, exact, moment } from "../lib/format";
 import { mayOperate } from "../lib/rights";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { Badge, Failed } from "../ui/bits";
 import { Chart } from "../ui/chart";
@@ -14,6 +14,7 @@ const SHOWN = 100;
 const CHARTED_MS = 10 * 60_000;
 
 export function Audits({ me }: { me: Me }) {
+  const { get } = useApi();
   const everywhere = mayOperate(me) ? "true" : undefined;
   const polled = usePoll(() => get<PipelineAudit>("/api/v1/pipeline/audit", { limit: SHOWN, all_environments: everywhere }), [everywhere], 30_000);
   const found = polled.data;

@@ -1,23 +1,29 @@
 // Channels with their consumers, and the endpoints that answered 410 and receive nothing.
 
 import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
 import type { Channel, DisabledEndpoint, Me } from "../api/types";
 import { mayAdminister, mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { secret } from "../state/secret";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { href } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { act, Badge, Confirm, Dialog, Failed, Loading, Page, Secret, When } from "../ui/bits";
+import { Badge, Button, Dialog, Failed, Form, Loading, Page, Sure, When } from "../ui/bits";
 import { QueueNames } from "../ui/queue-names";
 import { Table, type Column } from "../ui/table";
 
 export function Channels({ me }: { me: Me }) {
+  const { get, send } = useApi();
   const found = usePoll(() => get<{ items: Channel[] }>("/api/v1/channels"), [], 10_000);
   const [editing, setEditing] = useState<Channel | "new" | null>(null);
-  const [removing, setRemoving] = useState<Channel | null>(null);
-  const [secret, setSecret] = useState<string | null>(null);
   const newToken = (path: string, name: string) =>
-    act(`${name}: a new token`, async () => setSecret((await send<{ token: string }>("POST", `/api/v1/channels/${path}/tokens`)).token));
+    act(`${name}: a new token`, async () => (secret.value = (await send<{ token: string }>("POST", `/api/v1/channels/${path}/tokens`)).token));
+  const remove = (channel: Channel) =>
+    act(`${channel.name}: removed`, async () => {
+      await send("DELETE", `/api/v1/channels/${encodeURIComponent(channel.id)}`);
+      found.refresh();
+    });
   const columns: Column<Channel>[] = [
     {
       key: "name",
@@ -38,12 +44,10 @@ export function Channels({ me }: { me: Me }) {
             <button type="button" onClick={() => setEditing(row)}>
               Change…
             </button>
-            <button type="button" onClick={() => newToken(encodeURIComponent(row.id), row.name)}>
-              New token
-            </button>
-            <button type="button" class="danger" onClick={() => setRemoving(row)}>
-              Remove…
-            </button>
+            <Button onPress={() => newToken(encodeURIComponent(row.id), row.name)}>New token</Button>
+            <Sure label="Remove…" class="danger" title={`Remove the channel ${row.name}?`} verb="Remove it" onSure={() => remove(row)}>
+              <p>Nobody can publish to it any more. The queues of its consumers and their dead letters stay.</p>
+            </Sure>
           </span>
         ),
     },
@@ -80,25 +84,11 @@ export function Channels({ me }: { me: Me }) {
       )}
       <Endpoints me={me} />
       <ChannelDialog channel={editing} onClose={() => setEditing(null)} onSaved={found.refresh} />
-      <Confirm
-        open={removing !== null}
-        title={removing ? `Remove the channel ${removing.name}?` : ""}
-        verb="Remove it"
-        onClose={() => setRemoving(null)}
-        onSure={async () => {
-          await act(`${removing!.name}: removed`, () => send("DELETE", `/api/v1/channels/${encodeURIComponent(removing!.id)}`));
-          setRemoving(null);
-          found.refresh();
-        }}
-      >
-        <p>Nobody can publish to it any more. The queues of its consumers and their dead letters stay.</p>
-      </Confirm>
-      <Secret title="The new token" text={secret} onClose={() => setSecret(null)} />
     </Page>
   );
 }
 
-function Consumers({ channel, me, newToken }: { channel: Channel; me: Me; newToken: (path: string, name: string) => void }) {
+function Consumers({ channel, me, newToken }: { channel: Channel; me: Me; newToken: (path: string, name: string) => Promise<boolean> }) {
   if (!channel.consumers.length) return <>none: published messages go to no queue</>;
   return (
     <ul class="plain-list">
@@ -106,9 +96,7 @@ function Consumers({ channel, me, newToken }: { channel: Channel; me: Me; newTok
         <li key={one.id} class="row">
           {one.name} <small>{one.id}</small> → <a href={href(environmentPath(environment.value!, "queue", one.queue))}>{one.queue}</a>
           {mayAdminister(me) && (
-            <button type="button" onClick={() => newToken(`${encodeURIComponent(channel.id)}/consumers/${encodeURIComponent(one.id)}`, one.name)}>
-              New token
-            </button>
+            <Button onPress={() => newToken(`${encodeURIComponent(channel.id)}/consumers/${encodeURIComponent(one.id)}`, one.name)}>New token</Button>
           )}
         </li>
       ))}
@@ -117,6 +105,11 @@ function Consumers({ channel, me, newToken }: { channel: Channel; me: Me; newTok
 }
 
 type Draft = { id: string; name: string; consumers: { id: string; name: string; queue: string }[] };
+/** A row with any text is meant; it needs its id and its queue. */
+function isFilled(one: Draft["consumers"][number]): boolean {
+  return Boolean(one.id || one.name || one.queue);
+}
+
 const EMPTY: Draft = { id: "", name: "", consumers: [{ id: "", name: "", queue: "" }] };
 
 function ChannelDialog({ channel, onClose, onSaved }: { channel: Channel | "new" | null; onClose: () => void; onSaved: () => void }) {
@@ -128,19 +121,19 @@ function ChannelDialog({ channel, onClose, onSaved }: { channel: Channel | "new"
 }
 
 function ChannelForm({ known, onClose, onSaved }: { known: Channel | null; onClose: () => void; onSaved: () => void }) {
+  const { send } = useApi();
   const [draft, setDraft] = useState<Draft>(known ?? EMPTY);
   const change = (at: number, field: "id" | "name" | "queue") => (event: { currentTarget: { value: string } }) =>
     setDraft({ ...draft, consumers: draft.consumers.map((one, i) => (i === at ? { ...one, [field]: event.currentTarget.value } : one)) });
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const consumers = draft.consumers.filter((one) => one.id).map((one) => ({ ...one, name: one.name || one.id }));
+  const submit = async () => {
+    const consumers = draft.consumers.filter(isFilled).map((one) => ({ ...one, name: one.name || one.id }));
     const body = { name: draft.name || draft.id, consumers };
     if (!(await act(`${body.name} saved`, () => send("PUT", `/api/v1/channels/${encodeURIComponent(draft.id)}`, body)))) return;
     onSaved();
     onClose();
   };
   return (
-    <form class="form" onSubmit={submit}>
+    <Form onSend={submit}>
       <label>
         Id
         <input required disabled={known !== null} value={draft.id} onInput={(event) => setDraft({ ...draft, id: event.currentTarget.value })} placeholder="order-events" />
@@ -153,9 +146,12 @@ function ChannelForm({ known, onClose, onSaved }: { known: Channel | null; onClo
         <legend>Consumers</legend>
         {draft.consumers.map((one, i) => (
           <span key={i} class="row">
-            <input aria-label={`Id of consumer ${i + 1}`} value={one.id} onInput={change(i, "id")} placeholder="billing" />
+            <input aria-label={`Id of consumer ${i + 1}`} required={isFilled(one)} value={one.id} onInput={change(i, "id")} placeholder="billing" />
             <input aria-label={`Name of consumer ${i + 1}`} value={one.name} onInput={change(i, "name")} placeholder="Billing" />
-            <input aria-label={`Queue of consumer ${i + 1}`} required={one.id !== ""} value={one.queue} onInput={change(i, "queue")} list="queue-names" placeholder="payments" />
+            <input aria-label={`Queue of consumer ${i + 1}`} required={isFilled(one)} value={one.queue} onInput={change(i, "queue")} list="queue-names" placeholder="payments" />
+            <button type="button" aria-label={`Remove consumer ${i + 1}`} onClick={() => setDraft({ ...draft, consumers: draft.consumers.filter((_, at) => at !== i) })}>
+              Remove
+            </button>
           </span>
         ))}
         <QueueNames />
@@ -166,11 +162,12 @@ function ChannelForm({ known, onClose, onSaved }: { known: Channel | null; onClo
       <button type="submit" class="primary">
         Save
       </button>
-    </form>
+    </Form>
   );
 }
 
 function Endpoints({ me }: { me: Me }) {
+  const { get, send } = useApi();
   const found = usePoll(() => get<{ items: DisabledEndpoint[] }>("/api/v1/disabled-endpoints"), [], 10_000);
   const enable = async (url: string) => {
     await act(`${url}: enabled`, () => send("POST", "/api/v1/disabled-endpoints/enable", { url }));
@@ -185,9 +182,7 @@ function Endpoints({ me }: { me: Me }) {
       label: "",
       cell: (row) =>
         mayWrite(me) && (
-          <button type="button" onClick={() => enable(row.url)}>
-            Enable
-          </button>
+          <Button onPress={() => enable(row.url)}>Enable</Button>
         ),
     },
   ];

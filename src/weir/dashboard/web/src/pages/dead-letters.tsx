@@ -1,25 +1,29 @@
 // Dead letters: groups of similar errors, the letters of a group, redrives and purges.
 
 import { useState } from "preact/hooks";
-import { get } from "../api/http";
 import type { Group, Letter, Me } from "../api/types";
 import { count } from "../lib/format";
 import { mayAdminister, mayWrite } from "../lib/rights";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
-import { Badge, Failed, Loading, Page, When } from "../ui/bits";
+import { Badge, Dialog, Failed, Loading, Page, When } from "../ui/bits";
 import { Deaths } from "../ui/deaths";
 import { Table, type Column } from "../ui/table";
 import { LetterDialog } from "./letter";
-import { TaskDialog, Tasks } from "./tasks";
+import { TaskForm, Tasks } from "./tasks";
+
+/** As many groups as the API lists at once. */
+const MOST = 500;
 
 export type Chosen = { queue: string; fingerprint: string };
 
 export function DeadLetters({ me }: { me: Me }) {
+  const { get } = useApi();
   const { query } = route.value;
   const chosen: Chosen = { queue: query.get("queue") ?? "", fingerprint: query.get("fingerprint") ?? "" };
   const [asking, setAsking] = useState<"redrive" | "purge" | null>(null);
-  const groups = usePoll(() => get<{ items: Group[] }>("/api/v1/dlq/groups", { queue: chosen.queue }), [chosen.queue], 5_000);
+  const groups = usePoll(() => get<{ items: Group[] }>("/api/v1/dlq/groups", { queue: chosen.queue, limit: MOST }), [chosen.queue], 5_000);
   const picked = groups.data?.items.find((group) => group.fingerprint === chosen.fingerprint);
   return (
     <Page
@@ -50,9 +54,12 @@ export function DeadLetters({ me }: { me: Me }) {
       )}
       <Deaths queue={chosen.queue} />
       {groups.data ? <Groups groups={groups.data.items} chosen={chosen} /> : !groups.error && <Loading />}
-      {picked && <Letters group={picked} queue={chosen.queue || (picked.queues[0] ?? "")} me={me} />}
+      {groups.data && chosen.fingerprint && !picked && <p role="note">The chosen group has no letters any more, or it is not among the largest {MOST}.</p>}
+      {picked && <LettersByQueue key={picked.fingerprint} group={picked} only={chosen.queue} me={me} />}
       <Tasks me={me} />
-      <TaskDialog kind={asking} chosen={chosen} groups={groups.data?.items ?? []} onClose={() => setAsking(null)} />
+      <Dialog open={asking !== null} title={asking === "redrive" ? "Send dead letters back" : "Delete dead letters"} onClose={() => setAsking(null)}>
+        {asking && <TaskForm kind={asking} chosen={chosen} groups={groups.data?.items ?? []} onClose={() => setAsking(null)} />}
+      </Dialog>
     </Page>
   );
 }
@@ -84,6 +91,7 @@ function Groups({ groups, chosen }: { groups: Group[]; chosen: Chosen }) {
   return (
     <section class="panel" aria-label="Groups">
       <h2>Groups of similar errors</h2>
+      {groups.length === MOST && <p role="note">These are the {MOST} largest groups; there may be more.</p>}
       <Table
         caption="Groups of dead letters"
         rows={groups}
@@ -97,11 +105,33 @@ function Groups({ groups, chosen }: { groups: Group[]; chosen: Chosen }) {
   );
 }
 
+/** A group may have letters in several queues; those of one are shown. */
+function LettersByQueue({ group, only, me }: { group: Group; only: string; me: Me }) {
+  const [picked, setPicked] = useState("");
+  const queue = only || (group.queues.includes(picked) ? picked : (group.queues[0] ?? ""));
+  return (
+    <>
+      {!only && group.queues.length > 1 && (
+        <label class="row">
+          Queue of the letters
+          <select value={queue} onChange={(event) => setPicked(event.currentTarget.value)}>
+            {group.queues.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <Letters key={queue} group={group} queue={queue} me={me} />
+    </>
+  );
+}
+
 function Letters({ group, queue, me }: { group: Group; queue: string; me: Me }) {
+  const { get } = useApi();
   const [open, setOpen] = useState<Letter | null>(null);
   const [before, setBefore] = useState<string | undefined>(undefined);
   const page = usePoll(
-    () => get<{ items: Letter[]; next_before: string | null }>("/api/v1/dlq/letters", { queue, fingerprint: group.fingerprint, before }),
+    () => get<{ items: Letter[]; next_before: string | null }>("/api/v1/dlq/letters", { queue, fingerprint: group.fingerprint, before }, ["items.payload"]),
     [queue, group.fingerprint, before],
     10_000,
   );

@@ -1,13 +1,15 @@
 // The environments that the token reaches, and a form that makes one.
 
-import { useState } from "preact/hooks";
-import { request } from "../api/http";
+import { useContext, useState } from "preact/hooks";
+import { Api } from "../api/http";
 import type { Me } from "../api/types";
 import { count } from "../lib/format";
 import { mayAdminister } from "../lib/rights";
 import { go, href } from "../state/route";
 import { environmentPath } from "../state/session";
-import { act, Dialog, Page } from "../ui/bits";
+import { act, say } from "../state/act";
+import { RenewMe, useApi } from "../state/api";
+import { Dialog, Form, Page } from "../ui/bits";
 import { Table } from "../ui/table";
 
 export function Environments({ me }: { me: Me }) {
@@ -55,21 +57,21 @@ export function Environments({ me }: { me: Me }) {
 }
 
 function NewEnvironment({ me }: { me: Me }) {
+  const { token } = useApi();
+  const renewMe = useContext(RenewMe);
   const known = me.environments[0];
   const [draft, setDraft] = useState({ organization: me.organization ?? known?.organization ?? "", project: known?.project ?? "", environment: "" });
   const set = (name: keyof typeof draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const headers = {
-      "Weir-Organization": encodeURIComponent(draft.organization),
-      "Weir-Project": encodeURIComponent(draft.project),
-      "Weir-Environment": encodeURIComponent(draft.environment),
-    };
+  const submit = async () => {
+    const isKnown = me.environments.some((one) => one.organization === draft.organization && one.project === draft.project && one.environment === draft.environment);
+    if (isKnown) return say(`${draft.environment} exists already`, false);
     const path = `/api/v1/environments/${encodeURIComponent(draft.environment)}`;
-    if (await act(`${draft.environment}: made`, () => request(path, { method: "PUT", body: { concurrency: null }, headers }))) go(environmentPath(draft));
+    if (!(await act(`${draft.environment}: made`, () => new Api(token, draft).send("PUT", path, {})))) return;
+    renewMe();
+    go(environmentPath(draft));
   };
   return (
-    <form class="form" onSubmit={submit}>
+    <Form onSend={submit}>
       <label>
         Organization
         <input required disabled={me.organization !== null} value={draft.organization} onInput={set("organization")} />
@@ -85,6 +87,6 @@ function NewEnvironment({ me }: { me: Me }) {
       <button type="submit" class="primary">
         Make it
       </button>
-    </form>
+    </Form>
   );
 }

@@ -1,14 +1,15 @@
 // How fairly a queue serves its keys: which waited most, which took most lease time, and how alike they waited over time.
 
-import { get } from "../api/http";
 import type { KeyFairness, KeyUse } from "../api/types";
 import { count, duration, percent } from "../lib/format";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { Failed } from "../ui/bits";
 import { Chart } from "../ui/chart";
 import { Table, type Column } from "../ui/table";
 
 export function Fairness({ path }: { path: string }) {
+  const { get } = useApi();
   const found = usePoll(() => get<KeyFairness>(`${path}/fairness`), [path], 30_000);
   if (found.error) return <Failed error={found.error} />;
   if (!found.data || found.data.keys < 2) return null;

@@ -1,21 +1,27 @@
 // One dead letter: its payload and timeline, and the buttons to redrive or delete it.
 
-import { get, send } from "../api/http";
 import type { Letter, Me, Step } from "../api/types";
 import { amount, moment } from "../lib/format";
+import { pretty } from "../lib/json";
 import { mayAdminister, mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
-import { act, Dialog } from "../ui/bits";
+import { Button, Dialog, Sure } from "../ui/bits";
 import { Steps } from "../ui/steps";
 
 export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Letter | null; me: Me; onClose: () => void; onChanged: () => void }) {
+  const { send } = useApi();
   const path = letter ? `/api/v1/dlq/letters/${letter.id}` : "";
   const queue = letter ? `queue=${encodeURIComponent(letter.queue)}` : "";
+  const isEarly = letter !== null && letter.attempts < letter.max_attempts;
   const done = async (what: string, method: string, target: string) => {
-    if (await act(what, () => send(method, target))) {
+    const isDone = await act(what, () => send(method, target));
+    if (isDone) {
       onChanged();
       onClose();
     }
+    return isDone;
   };
   return (
     <Dialog open={letter !== null} title={letter ? `Message ${letter.id}` : ""} onClose={onClose}>
@@ -27,7 +33,7 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
           <h3>Error</h3>
           <pre>{letter.error || "(none)"}</pre>
           <h3>Payload ({letter.payload_bytes} bytes)</h3>
-          <pre>{letter.payload_base64 ?? JSON.stringify(letter.payload, null, 2)}</pre>
+          <pre>{letter.payload_base64 ?? pretty(letter.payload ?? "null")}</pre>
           {Object.keys(letter.headers).length > 0 && (
             <>
               <h3>Headers</h3>
@@ -37,13 +43,15 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
           <Timeline letter={letter} />
           {mayWrite(me) && (
             <p class="row">
-              <button type="button" class="primary" disabled={letter.redriven_at_ms !== null} onClick={() => done("Sent back to its queue", "POST", `${path}/redrive?${queue}`)}>
+              <Button class="primary" disabled={letter.redriven_at_ms !== null} onPress={() => done("Sent back to its queue", "POST", `${path}/redrive?${queue}`)}>
                 Redrive
-              </button>
+              </Button>
               {mayAdminister(me) && (
-                <button type="button" class="danger" onClick={() => done("Deleted", "DELETE", `${path}?${queue}&force=true`)}>
-                  Delete
-                </button>
+                <Sure label="Delete…" class="danger" title={`Delete the dead letter ${letter.id}?`} verb={isEarly ? "Delete it all the same" : "Delete it"} onSure={() => done("Deleted", "DELETE", `${path}?${queue}${isEarly ? "&force=true" : ""}`)}>
+                  <p>
+                    It is deleted from <b>{letter.queue}</b> for good. {isEarly && `It has used up ${letter.attempts} of ${amount(letter.max_attempts, "attempt")} only, so it may still succeed if it is sent back.`}
+                  </p>
+                </Sure>
               )}
             </p>
           )}
@@ -54,6 +62,7 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
 }
 
 function Timeline({ letter }: { letter: Letter }) {
+  const { get } = useApi();
   const story = usePoll(() => get<{ items: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
   return (
     <>

@@ -2,8 +2,9 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { send } from "../api/http";
-import { act, Dialog } from "../ui/bits";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
+import { Dialog, Form } from "../ui/bits";
 
 export type Verb = "run" | "reschedule" | "priority" | "cancel";
 
@@ -18,12 +19,12 @@ const TITLES: Record<Verb, string> = {
 const SAID: Record<Verb, string> = { run: "It is available now", reschedule: "Rescheduled", priority: "Its priority is changed", cancel: "Cancelled" };
 
 export function TouchDialog({ id, verb, onClose, onDone }: Props) {
+  const { send } = useApi();
   const [delay, setDelay] = useState("5");
   const [priority, setPriority] = useState("9");
   if (!verb) return null;
   const body = verb === "reschedule" ? { delay_ms: Math.round(Number(delay) * 60_000) } : verb === "priority" ? { priority: Number(priority) } : undefined;
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const submit = async () => {
     if (await act(SAID[verb], () => send("POST", `/api/v1/messages/${id}/${verb}`, body))) {
       onClose();
       onDone(verb);
@@ -31,7 +32,7 @@ export function TouchDialog({ id, verb, onClose, onDone }: Props) {
   };
   return (
     <Dialog open title={TITLES[verb]} onClose={onClose}>
-      <form class="form" onSubmit={submit}>
+      <Form onSend={submit}>
         <p>
           Message <code>{id}</code>
         </p>
@@ -42,7 +43,7 @@ export function TouchDialog({ id, verb, onClose, onDone }: Props) {
         <button class={verb === "cancel" ? "danger" : "primary"} type="submit">
           {TITLES[verb]}
         </button>
-      </form>
+      </Form>
     </Dialog>
   );
 }

@@ -1,10 +1,11 @@
 // One message: its state, the reasons of its wait as one bar, its attempts, payload, headers and timeline.
 
 import { useState } from "preact/hooks";
-import { get } from "../api/http";
 import type { Attempt, Life, Me, MessageNow, Relative, WaitingMessage, Why } from "../api/types";
 import { count, duration, moment, until } from "../lib/format";
+import { pretty } from "../lib/json";
 import { mayWrite } from "../lib/rights";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { go, href, route } from "../state/route";
 import { environment, environmentPath } from "../state/session";
@@ -24,10 +25,10 @@ export function Message({ me }: { me: Me }) {
 }
 
 function Shown({ id, me }: { id: string; me: Me }) {
+  const { get } = useApi();
   const path = `/api/v1/messages/${encodeURIComponent(id)}`;
-  const found = usePoll(() => get<MessageNow>(path), [path], 2_000);
-  const gone = found.error?.status === 404;
-  const now = gone ? null : found.data;
+  const found = usePoll(() => get<MessageNow>(path, {}, ["message.payload", "result", "progress"]), [path], 2_000);
+  const now = found.data;
   return (
     <Page title={<Title id={id} now={now} />} actions={now?.message && mayWrite(me) && <Verbs id={id} now={now} refresh={found.refresh} />}>
       <Failed error={found.error} />
@@ -193,17 +194,18 @@ function Lived({ life }: { life: Life }) {
   );
 }
 
-function Told({ title, value }: { title: string; value: unknown }) {
-  if (value === null || value === undefined) return null;
+function Told({ title, value }: { title: string; value: string | null }) {
+  if (value === null) return null;
   return (
     <section class="panel" aria-label={title}>
       <h2>{title}</h2>
-      <pre>{JSON.stringify(value, null, 2)}</pre>
+      <pre>{pretty(value)}</pre>
     </section>
   );
 }
 
 function Waited({ path }: { path: string }) {
+  const { get } = useApi();
   const why = usePoll(() => get<Why>(`${path}/why`), [path], 2_000);
   if (!why.data) return null;
   return (
@@ -236,7 +238,7 @@ function Payload({ message }: { message: WaitingMessage }) {
   return (
     <section class="panel" aria-label="Payload">
       <h2>Payload ({count(message.payload_bytes)} bytes)</h2>
-      <pre>{message.payload_base64 ?? JSON.stringify(message.payload, null, 2)}</pre>
+      <pre>{message.payload_base64 ?? pretty(message.payload ?? "null")}</pre>
       {Object.keys(message.headers).length > 0 && (
         <>
           <h3>Headers</h3>

@@ -1,10 +1,10 @@
 // The messages of a queue: their number per state, a search by key, text or id, and actions on each.
 
 import { useState } from "preact/hooks";
-import { get } from "../api/http";
 import type { ListedMessage, Me, MessageList, MessageState, Operation } from "../api/types";
 import { ago, count, until } from "../lib/format";
 import { mayWrite } from "../lib/rights";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { go, href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
@@ -21,6 +21,7 @@ export function messageLink(id: string): string {
 }
 
 export function Messages({ queue, me }: { queue: string; me: Me }) {
+  const { get } = useApi();
   const query = route.value.query;
   const state = STATES.find((name) => name === query.get("state")) ?? "ready";
   const [key, text, cursor] = ["key", "text", "cursor"].map((name) => query.get(name) ?? "");

@@ -1,21 +1,26 @@
 // Operations that were accepted and wait, and the pressure on the servers.
 
-import { get, send } from "../api/http";
 import type { FullPartition, Me, Operation, OperationStats } from "../api/types";
-import { count, duration, percent, rate } from "../lib/format";
+import { amount, count, duration, percent, rate } from "../lib/format";
 import { mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
-import { act, Badge, Failed, Page, Stat, When, type Tone } from "../ui/bits";
+import { Badge, Button, Failed, Page, Stat, Sure, When, type Tone } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 
 const TONES: Record<Operation["status"], Tone> = { pending: "calm", processing: "calm", completed: "good", failed: "bad", cancelled: "warn" };
 const DECISIONS: Record<OperationStats["system_health"]["decision"], Tone> = { execute: "good", queue: "warn", reject: "bad" };
 
+/** How many operations are listed. */
+const MOST = 100;
+
 export function Operations({ me }: { me: Me }) {
+  const { get } = useApi();
   const status = route.value.query.get("status") ?? "";
   const stats = usePoll(() => get<OperationStats>("/api/v1/operations/stats"), [], 2_000);
-  const list = usePoll(() => get<{ operations: Operation[] }>("/api/v1/operations", { status }), [status], 2_000);
+  const list = usePoll(() => get<{ operations: Operation[] }>("/api/v1/operations", { status, limit: MOST }), [status], 2_000);
   return (
     <Page title="Operations">
       <Failed error={stats.error} />
@@ -32,6 +37,7 @@ export function Operations({ me }: { me: Me }) {
           </select>
         </label>
         <Failed error={list.error} />
+        {list.data?.operations.length === MOST && <p role="note">These are the newest {MOST}; there may be more.</p>}
         {list.data && <List operations={list.data.operations} me={me} refresh={list.refresh} />}
       </section>
     </Page>
@@ -73,9 +79,11 @@ function Fullest({ partitions }: { partitions: FullPartition[] }) {
 }
 
 function List({ operations, me, refresh }: { operations: Operation[]; me: Me; refresh: () => void }) {
+  const { send } = useApi();
   const ask = async (row: Operation, verb: string) => {
-    await act(`${row.operation_type}: ${verb}`, () => send("POST", `/api/v1/operations/${row.id}/${verb}`));
+    const isDone = await act(`${row.operation_type}: ${verb}`, () => send("POST", `/api/v1/operations/${row.id}/${verb}`));
     refresh();
+    return isDone;
   };
   const columns: Column<Operation>[] = [
     { key: "type", label: "Operation", cell: (row) => <span title={row.id}>{row.operation_type}</span> },
@@ -92,13 +100,13 @@ function List({ operations, me, refresh }: { operations: Operation[]; me: Me; re
       label: "",
       cell: (row) =>
         !mayWrite(me) ? null : row.status === "pending" ? (
-          <button type="button" onClick={() => ask(row, "cancel")}>
-            Cancel
-          </button>
+          <Sure label="Cancel…" title={`Cancel this ${row.operation_type} in ${row.queue}?`} verb="Cancel it" onSure={() => ask(row, "cancel")}>
+            <p>
+              Operation <code>{row.id}</code> with {amount(row.messages, "message")}. It is not executed.
+            </p>
+          </Sure>
         ) : row.status === "failed" ? (
-          <button type="button" onClick={() => ask(row, "retry")}>
-            Retry
-          </button>
+          <Button onPress={() => ask(row, "retry")}>Retry</Button>
         ) : null,
     },
   ];

@@ -1,27 +1,26 @@
 // The overview of an environment: one sentence on its health, then every queue.
 
 import { useMemo } from "preact/hooks";
-import { get } from "../api/http";
-import type { Alert, Me, QueueGlance, QueueRow } from "../api/types";
+import type { Me, QueueGlance, QueueRow } from "../api/types";
 import { count, duration, percent, rate } from "../lib/format";
-import { healthOf } from "../lib/health";
-import { usePoll } from "../state/poll";
+import { healthOf, type Seen } from "../lib/health";
+import { useFiring } from "../state/alerts";
 import { useQueueRows } from "../state/queues";
 import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { Badge, Loading, Page, Stat } from "../ui/bits";
+import { Badge, Failed, Loading, Page, Stat } from "../ui/bits";
 import { Sparkline } from "../ui/sparkline";
 import { Table, type Column } from "../ui/table";
 
 const WINDOW_S = 30 * 60;
 
 export function Overview(_: { me: Me }) {
-  const { rows, totals } = useQueueRows();
-  const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
-  if (!rows) return <Loading />;
+  const { rows, totals, problem } = useQueueRows();
+  const alerts = useFiring(10_000);
+  if (!rows) return problem ? <Failed error={problem} /> : <Loading />;
   return (
     <Page title={environment.value!.environment} actions={<a href={href(environmentPath(environment.value!, "wall"))}>Wall page</a>}>
-      <Health rows={rows} alerts={alerts.data?.items ?? []} />
+      <Health rows={rows} alerts={alerts} isLive={!problem} />
       <Totals rows={rows} history={totals} />
       <Queues rows={rows} />
     </Page>
@@ -32,8 +31,8 @@ function queueHref(name: string): string {
   return href(environmentPath(environment.value!, "queue", name));
 }
 
-function Health({ rows, alerts }: { rows: QueueRow[]; alerts: Alert[] }) {
-  const verdict = useMemo(() => healthOf(rows, alerts), [rows, alerts]);
+function Health({ rows, alerts, isLive }: Seen) {
+  const verdict = useMemo(() => healthOf({ rows, alerts, isLive }), [rows, alerts, isLive]);
   return (
     <section class={`panel verdict ${verdict.tone}`} aria-label="Health" role="status">
       <span>{verdict.queue ? <a href={queueHref(verdict.queue)}>{verdict.text}</a> : verdict.text}</span>

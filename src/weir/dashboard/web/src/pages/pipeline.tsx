@@ -1,10 +1,10 @@
 // The pipeline: its lag and rates, the events that are known to be missing, and its audits.
 
 import { useEffect, useState } from "preact/hooks";
-import { get } from "../api/http";
 import type { Me, PipelineState } from "../api/types";
 import { amount, count, duration, moment, rate } from "../lib/format";
 import { useMarks } from "../state/marks";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { Badge, Failed, Loading, Page, Stat, When } from "../ui/bits";
 import { Chart } from "../ui/chart";
@@ -16,6 +16,7 @@ const KEPT = 300;
 const SINCE_OPENED = { period: "30m" };
 
 export function Pipeline({ me }: { me: Me }) {
+  const { get } = useApi();
   const polled = usePoll(() => get<PipelineState>("/api/v1/pipeline"), [], 2_000);
   const samples = useSamples(polled.data);
   useMarks(SINCE_OPENED);

@@ -16,8 +16,10 @@ const depth: Pick = ({ columns }) => bandOf(columns.queue_depth).values;
 const p95: Pick = ({ columns }) => columns.latency.p95_ms;
 const enqueued: Pick = (series) => perSecond(series, series.columns.throughput.enqueued);
 
-function perSecond(series: Series, counts: Values): Values {
-  return counts.map((value) => (value == null ? null : (value * 1000) / series.bucket_ms));
+/** Counts per second; not of the newest bucket while it goes on, because nobody knows yet what will be in it. */
+function perSecond({ bucket_ms, columns: { time_ms } }: Series, counts: Values): Values {
+  const goesOn = (time_ms.at(-1) ?? 0) + bucket_ms > Date.now();
+  return counts.map((value, i) => (value == null || (goesOn && i === counts.length - 1) ? null : (value * 1000) / bucket_ms));
 }
 
 export function Charts({ series, before }: { series: Series; before: Earlier | null }) {

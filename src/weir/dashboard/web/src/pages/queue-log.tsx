@@ -1,24 +1,29 @@
 // The log of a queue: messages that ended, found by key or an expression, and sent into a queue again.
 
 import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
-import type { LoggedMessage, LogPage, Me, Task } from "../api/types";
+import type { LoggedMessage, LogPage, Me } from "../api/types";
 import { count, duration, exact } from "../lib/format";
+import { compact } from "../lib/json";
 import { mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
+import { useCounted } from "../state/counted";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
-import { act, Dialog, Failed, Loading, When } from "../ui/bits";
+import { Button, Dialog, Failed, Loading, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 import { messageLink, Pager } from "./messages";
-import { followTask } from "./tasks";
+import { looked } from "./tasks";
 
 type Match = { key: string; where: string };
+type ReplayProps = { queue: string; path: string; match: Match };
 
 export function QueueLog({ queue, me }: { queue: string; me: Me }) {
+  const { get } = useApi();
   const query = route.value.query;
   const [key = "", where = "", cursor = ""] = ["key", "where", "cursor"].map((name) => query.get(name) ?? "");
   const path = `/api/v1/queues/${encodeURIComponent(queue)}/log`;
-  const log = usePoll(() => get<LogPage>(path, { key, where, cursor }), [path, key, where, cursor], 5_000);
+  const log = usePoll(() => get<LogPage>(path, { key, where, cursor }, ["items.payload"]), [path, key, where, cursor], 5_000);
   const page = log.data;
   return (
     <section class="panel" aria-label="Log">
@@ -83,64 +88,58 @@ function List({ messages }: { messages: LoggedMessage[] }) {
 
 function shown(message: LoggedMessage): string {
   if (message.left_out) return "left out: it was too large";
-  const text = message.payload_base64 ?? JSON.stringify(message.payload);
+  const text = message.payload_base64 ?? compact(message.payload ?? "null");
   return text.length > 200 ? `${text.slice(0, 200)}…` : text;
 }
 
 /** A dry run first, then a bulk action of the servers. */
-function Replay({ queue, path, match }: { queue: string; path: string; match: Match }) {
+function Replay(props: ReplayProps) {
   const [open, setOpen] = useState(false);
-  const [into, setInto] = useState(queue);
-  const [rate, setRate] = useState("");
-  const [canary, setCanary] = useState("");
-  const [task, setTask] = useState<Task | null>(null);
-  const close = () => {
-    setOpen(false);
-    setTask(null);
-  };
-  const body = (dryRun: boolean) => ({
-    into,
-    filter: { ...(match.key && { key: match.key }), ...(match.where && { expression: match.where }) },
-    all: !match.key && !match.where,
-    dry_run: dryRun,
-    ...(rate && { rate_per_s: Number(rate) }),
-    ...(canary && { canary: Number(canary) }),
-  });
-  const run = async (dryRun: boolean) => followTask(await send<Task>("POST", `${path}/replays`, body(dryRun)), setTask);
-  const counted = task?.dry_run && task.state === "completed" ? task.matched : null;
-  const replay = async () => (await act("Replayed", () => run(false))) && close();
   return (
     <>
       <button type="button" onClick={() => setOpen(true)}>
         Replay…
       </button>
-      <Dialog open={open} title="Send messages of the log into a queue" onClose={close}>
-        <p>
-          {match.key || match.where ? "Messages that the search finds" : "All messages of the log"} are sent, each once, if they have ended by now. If you close this dialog, the servers go on; the page of dead letters shows the
-          progress.
-        </p>
-        <label>
-          Into the queue
-          <input type="text" value={into} onInput={(event) => setInto(event.currentTarget.value)} />
-        </label>
-        <label>
-          Messages per second
-          <input type="number" min="1" value={rate} onInput={(event) => setRate(event.currentTarget.value)} placeholder="as fast as possible" />
-        </label>
-        <label>
-          Send this many first, and go on only if they succeed
-          <input type="number" min="0" max="1000" value={canary} onInput={(event) => setCanary(event.currentTarget.value)} placeholder="none" />
-        </label>
-        {task && <p role="status">{task.note ?? (counted === null ? `${count(task.scanned)} of ${count(task.expected)} messages looked at.` : `${exact(counted)} messages match.`)}</p>}
-        <p class="row">
-          <button type="button" onClick={() => void act("Counted", () => run(true))}>
-            Dry run
-          </button>
-          <button type="button" class="primary" disabled={!counted} onClick={() => void replay()}>
-            {counted === null ? "Dry run first" : `Replay ${exact(counted)}`}
-          </button>
-        </p>
+      <Dialog open={open} title="Send messages of the log into a queue" onClose={() => setOpen(false)}>
+        <ReplayForm {...props} onDone={() => setOpen(false)} />
       </Dialog>
+    </>
+  );
+}
+
+function ReplayForm({ queue, path, match, onDone }: ReplayProps & { onDone: () => void }) {
+  const [into, setInto] = useState(queue);
+  const [rate, setRate] = useState("");
+  const [canary, setCanary] = useState("");
+  const filter = { ...(match.key && { key: match.key }), ...(match.where && { expression: match.where }) };
+  const { counted, task, count: dryRun, finish } = useCounted(`${path}/replays`, { into, filter, all: !match.key && !match.where });
+  const how = { into, ...(rate && { rate_per_s: Number(rate) }), ...(canary && { canary: Number(canary) }) };
+  const replay = async () => (await act("Replayed", () => finish(how))) && onDone();
+  return (
+    <>
+      <p>
+        {match.key || match.where ? "Messages that the search finds" : "All messages of the log"} are sent, each once, if they have ended by now. If you close this dialog, the servers go on; the page of dead letters shows the
+        progress.
+      </p>
+      <label>
+        Into the queue
+        <input type="text" value={into} onInput={(event) => setInto(event.currentTarget.value)} />
+      </label>
+      <label>
+        Messages per second
+        <input type="number" min="1" value={rate} onInput={(event) => setRate(event.currentTarget.value)} placeholder="as fast as possible" />
+      </label>
+      <label>
+        Send this many first, and go on only if they succeed
+        <input type="number" min="0" max="1000" value={canary} onInput={(event) => setCanary(event.currentTarget.value)} placeholder="none" />
+      </label>
+      {task && <p role="status">{task.note ?? (counted ? `${exact(counted.matched)} messages match.` : `${looked(task)}.`)}</p>}
+      <p class="row">
+        <Button onPress={() => act("Counted", dryRun)}>Dry run</Button>
+        <Button class="primary" disabled={!counted?.matched} onPress={replay}>
+          {counted ? `Replay ${exact(counted.matched)}` : "Dry run first"}
+        </Button>
+      </p>
     </>
   );
 }

@@ -1,15 +1,19 @@
 // One queue: its state now, its history or its messages, and the buttons to pause it or push to it.
 
-import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
+import { useMemo, useState } from "preact/hooks";
+import type { Api } from "../api/http";
 import type { Explanation, Me, QueueNow, Series } from "../api/types";
 import { count, duration, percent } from "../lib/format";
+import { Raw } from "../lib/json";
 import { mayWrite } from "../lib/rights";
+import { onceKey } from "../state/act";
 import { useMarks } from "../state/marks";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
+import { Badge, Button, Dialog, Failed, Form, Loading, Page, Stat } from "../ui/bits";
 import { Evidence } from "../ui/evidence";
 import { MarkList } from "../ui/marks";
 import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
@@ -21,12 +25,13 @@ import { QueueLog } from "./queue-log";
 const COMPARE = { yesterday: 1, "last week": 7 } as const;
 
 export function Queue({ me }: { me: Me }) {
+  const { get } = useApi();
   const name = route.value.path[5] ?? "";
   const tab = ["messages", "log"].find((one) => one === route.value.path[6]) ?? "history";
   const path = `/api/v1/queues/${encodeURIComponent(name)}`;
   const now = usePoll(() => get<QueueNow>(path), [path], 2_000);
   return (
-    <Page title={name} actions={<Actions name={name} path={path} now={now.data} me={me} refresh={now.refresh} />}>
+    <Page title={name} actions={<Actions key={name} name={name} path={path} now={now.data} me={me} refresh={now.refresh} />}>
       <Failed error={now.error} />
       {now.data && <Now now={now.data} />}
       <Tabs name={name} shown={tab} log={tab === "log" || now.data?.definition?.log_ms != null} />
@@ -77,6 +82,7 @@ function Now({ now }: { now: QueueNow }) {
 
 /** The verdict on the queue, from the explain route. */
 function Why({ path }: { path: string }) {
+  const { get } = useApi();
   const why = usePoll(() => get<Explanation>(`${path}/explain`), [path], 15_000);
   if (!why.data) return null;
   const { backed_up, recovered, summary, evidence_table, outlook } = why.data;
@@ -100,6 +106,7 @@ function Why({ path }: { path: string }) {
 }
 
 function Actions({ name, path, now, me, refresh }: { name: string; path: string; now: QueueNow | null; me: Me; refresh: () => void }) {
+  const { send } = useApi();
   const [pushing, setPushing] = useState(false);
   if (!mayWrite(me)) return null;
   const toggle = async () => {
@@ -109,37 +116,39 @@ function Actions({ name, path, now, me, refresh }: { name: string; path: string;
   };
   return (
     <>
-      <button type="button" disabled={!now} onClick={toggle}>
+      <Button disabled={!now} onPress={toggle}>
         {now?.paused ? "Resume" : "Pause"}
-      </button>
+      </Button>
       <button type="button" onClick={() => setPushing(true)}>
         Push a test message
       </button>
-      <PushDialog name={name} open={pushing} onClose={() => setPushing(false)} />
+      <Dialog open={pushing} title={`Push to ${name}`} onClose={() => setPushing(false)}>
+        <PushForm name={name} onClose={() => setPushing(false)} />
+      </Dialog>
     </>
   );
 }
 
-function PushDialog({ name, open, onClose }: { name: string; open: boolean; onClose: () => void }) {
+function PushForm({ name, onClose }: { name: string; onClose: () => void }) {
+  const { send } = useApi();
   const [text, setText] = useState('{"hello": "world"}');
   const [key, setKey] = useState("");
   const [wrong, setWrong] = useState("");
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    let payload: unknown;
+  // Whoever pushes the same again because no answer came does not push it twice.
+  const once = useMemo(onceKey, [text, key]);
+  const submit = async () => {
     try {
-      payload = JSON.parse(text);
+      JSON.parse(text); // only to learn whether it is JSON
     } catch {
       setWrong("This is not JSON.");
       return;
     }
     setWrong("");
-    const item = key ? { queue: name, key, payload } : { queue: name, payload };
+    const item = { queue: name, ...(key && { key }), payload: new Raw(text), idempotency_key: once };
     if (await act("Pushed one message", () => send("POST", "/api/v1/push", { items: [item] }))) onClose();
   };
   return (
-    <Dialog open={open} title={`Push to ${name}`} onClose={onClose}>
-      <form class="form" onSubmit={submit}>
+      <Form onSend={submit}>
         <label>
           Payload (JSON)
           <textarea class="source" rows={6} value={text} onInput={(event) => setText(event.currentTarget.value)} />
@@ -156,20 +165,20 @@ function PushDialog({ name, open, onClose }: { name: string; open: boolean; onCl
         <button class="primary" type="submit">
           Push
         </button>
-      </form>
-    </Dialog>
+      </Form>
   );
 }
 
 function History({ path, name, me }: { path: string; name: string; me: Me }) {
+  const api = useApi();
   const range = currentRange();
   const marked = useMarks(range, name);
   const compare = route.value.query.get("compare") ?? "";
   const days = COMPARE[compare as keyof typeof COMPARE];
   const key = JSON.stringify(range);
-  const series = usePoll(() => fetchSeries(path, range), [path, key], range.from ? 0 : 5_000);
+  const series = usePoll(() => fetchSeries(api, path, range), [path, key], range.from ? 0 : 5_000);
   const before = usePoll<Series | null>(
-    async () => (days ? fetchSeries(path, shifted(range, days)) : null),
+    async () => (days ? fetchSeries(api, path, shifted(range, days)) : null),
     [path, key, days],
     days ? 60_000 : 0,
   );
@@ -188,12 +197,20 @@ function History({ path, name, me }: { path: string; name: string; me: Me }) {
         </label>
       </div>
       <Failed error={series.error} />
-      {series.data && <Charts series={series.data} before={days && before.data ? { series: before.data, label: compare, days } : null} />}
+      {series.data ? (
+        <Charts series={series.data} before={days && before.data ? { series: before.data, label: compare, days } : null} />
+      ) : (
+        !series.error && (
+          <div class="charts-place">
+            <Loading />
+          </div>
+        )
+      )}
       <MarkList {...marked} mayAdd={mayWrite(me)} />
     </>
   );
 }
 
-function fetchSeries(path: string, range: Range): Promise<Series> {
+function fetchSeries({ get }: Api, path: string, range: Range): Promise<Series> {
   return get<Series>(`${path}/metrics`, { period: range.period, from: range.from, to: range.to, format: "columns" });
 }

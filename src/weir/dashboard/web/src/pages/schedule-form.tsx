@@ -1,9 +1,11 @@
 // The form that makes a schedule or changes one that was made through the API.
 
 import { useState } from "preact/hooks";
-import { send } from "../api/http";
 import type { Schedule } from "../api/types";
-import { act, Dialog, say } from "../ui/bits";
+import { pretty, Raw } from "../lib/json";
+import { act, say } from "../state/act";
+import { useApi } from "../state/api";
+import { Dialog, Form } from "../ui/bits";
 import { QueueNames } from "../ui/queue-names";
 
 const UNITS_MS: Record<string, number> = { seconds: 1_000, minutes: 60_000, hours: 3_600_000, days: 86_400_000 };
@@ -23,7 +25,7 @@ function draftOf(known: Schedule | null) {
     timezone: known?.timezone ?? "UTC",
     every: known?.every_ms ? `${known.every_ms / UNITS_MS[unit]!}` : "",
     unit,
-    payload: JSON.stringify(known?.payload ?? {}, null, 2),
+    payload: pretty(known ? (known.payload ?? "null") : "{}"),
     missed: known?.missed ?? "skip",
     overlap: known?.overlap ?? "allow",
   };
@@ -33,7 +35,9 @@ type Draft = ReturnType<typeof draftOf>;
 
 function bodyOf(draft: Draft) {
   const timing = draft.timing === "cron" ? { cron: draft.cron, timezone: draft.timezone || "UTC" } : { every_ms: Math.round(Number(draft.every) * UNITS_MS[draft.unit]!) };
-  return { queue: draft.queue, ...timing, payload: JSON.parse(draft.payload || "{}"), missed: draft.missed, overlap: draft.overlap };
+  const payload = draft.payload || "{}";
+  JSON.parse(payload); // only to learn whether it is JSON
+  return { queue: draft.queue, ...timing, payload: new Raw(payload), missed: draft.missed, overlap: draft.overlap };
 }
 
 export function ScheduleDialog({ schedule, onClose, onSaved }: { schedule: Schedule | "new" | null; onClose: () => void; onSaved: () => void }) {
@@ -53,15 +57,15 @@ export function ScheduleDialog({ schedule, onClose, onSaved }: { schedule: Sched
 }
 
 function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () => void }) {
+  const { send } = useApi();
   const [draft, setDraft] = useState(draftOf(known));
   const set = (name: keyof Draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const submit = async () => {
     let body: ReturnType<typeof bodyOf>;
     try {
       body = bodyOf(draft);
     } catch {
-      say("The payload is not JSON", "bad");
+      say("The payload is not JSON", false);
       return;
     }
     const path = "/api/v1/schedules";
@@ -69,7 +73,7 @@ function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () 
     if (await act(`${draft.name} saved`, save)) onSaved();
   };
   return (
-    <form class="form" onSubmit={submit}>
+    <Form onSend={submit}>
       <label>
         Name
         <input required disabled={known !== null} value={draft.name} onInput={set("name")} placeholder="nightly" />
@@ -109,7 +113,7 @@ function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () 
       <button type="submit" class="primary">
         Save
       </button>
-    </form>
+    </Form>
   );
 }
 

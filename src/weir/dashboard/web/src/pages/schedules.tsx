@@ -1,14 +1,16 @@
 // Schedules: what is pushed when, how the last ticks ended, and the buttons to change, pause, resume and run them.
 
 import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
 import type { ListedSchedule, Me, Schedule, ScheduleDetail, ScheduleRun } from "../api/types";
 import { count, duration, moment, until } from "../lib/format";
+import { pretty } from "../lib/json";
 import { mayAdminister, mayWrite } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { go, href, route } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { act, Badge, Confirm, Failed, Loading, Page, When, type Tone } from "../ui/bits";
+import { Badge, Button, Failed, Loading, Page, Sure, When, type Tone } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 import { ScheduleDialog } from "./schedule-form";
 
@@ -59,6 +61,7 @@ function Outcome({ run }: { run: ScheduleRun | null }) {
 }
 
 function Verbs({ schedule, me, refresh }: { schedule: Schedule; me: Me; refresh: () => void }) {
+  const { send } = useApi();
   if (!mayWrite(me)) return null;
   const ask = async (verb: string, said: string) => {
     await act(`${schedule.name}: ${said}`, () => send("POST", pathOf(schedule.name, verb)));
@@ -66,42 +69,38 @@ function Verbs({ schedule, me, refresh }: { schedule: Schedule; me: Me; refresh:
   };
   return (
     <span class="row">
-      <button type="button" onClick={() => ask("run", "a run was requested")}>
-        Run now
-      </button>
-      <button type="button" onClick={() => (schedule.paused ? ask("resume", "resumed") : ask("pause", "paused"))}>
-        {schedule.paused ? "Resume" : "Pause"}
-      </button>
+      <Button onPress={() => ask("run", "a run was requested")}>Run now</Button>
+      <Button onPress={() => (schedule.paused ? ask("resume", "resumed") : ask("pause", "paused"))}>{schedule.paused ? "Resume" : "Pause"}</Button>
     </span>
   );
 }
 
 /** Change and remove, for a schedule that neither a spec nor an app owns. */
 function Edit({ schedule, refresh }: { schedule: Schedule; refresh: () => void }) {
+  const { send } = useApi();
   const [changing, setChanging] = useState(false);
-  const [removing, setRemoving] = useState(false);
   const remove = async () => {
-    setRemoving(false);
-    if (await act(`${schedule.name}: removed`, () => send("DELETE", pathOf(schedule.name)))) go(environmentPath(environment.value!, "schedules"));
+    const isDone = await act(`${schedule.name}: removed`, () => send("DELETE", pathOf(schedule.name)));
+    // Only a reader who still looks at it is led away.
+    if (isDone && location.hash === here("schedules", schedule.name)) go(environmentPath(environment.value!, "schedules"));
+    return isDone;
   };
   return (
     <span class="row">
       <button type="button" onClick={() => setChanging(true)}>
         Change…
       </button>
-      <button type="button" class="danger" onClick={() => setRemoving(true)}>
-        Remove…
-      </button>
       <ScheduleDialog schedule={changing ? schedule : null} onClose={() => setChanging(false)} onSaved={refresh} />
-      <Confirm open={removing} title={`Remove the schedule ${schedule.name}?`} verb="Remove it" onClose={() => setRemoving(false)} onSure={remove}>
+      <Sure label="Remove…" class="danger" title={`Remove the schedule ${schedule.name}?`} verb="Remove it" onSure={remove}>
         <p>It pushes nothing any more, and its runs are deleted. Messages that it pushed stay.</p>
-      </Confirm>
+      </Sure>
     </span>
   );
 }
 
 function List({ me }: { me: Me }) {
-  const found = usePoll(() => get<{ items: ListedSchedule[] }>("/api/v1/schedules"), [], 5_000);
+  const { get } = useApi();
+  const found = usePoll(() => get<{ items: ListedSchedule[] }>("/api/v1/schedules", {}, ["items.payload"]), [], 5_000);
   const [making, setMaking] = useState(false);
   const columns: Column<ListedSchedule>[] = [
     { key: "name", label: "Schedule", cell: (row) => <a href={here("schedules", row.name)}>{row.name}</a> },
@@ -149,7 +148,8 @@ function List({ me }: { me: Me }) {
 }
 
 function Detail({ me, name }: { me: Me; name: string }) {
-  const found = usePoll(() => get<ScheduleDetail>(pathOf(name)), [name], 2_000);
+  const { get } = useApi();
+  const found = usePoll(() => get<ScheduleDetail>(pathOf(name), {}, ["payload"]), [name], 2_000);
   const title = (
     <>
       <a href={here("schedules")}>Schedules</a> / {name}
@@ -209,7 +209,7 @@ function Said({ schedule }: { schedule: ScheduleDetail }) {
         {owner(schedule)}
         {schedule.paused && <Badge tone="warn">paused</Badge>}
       </p>
-      <pre>{JSON.stringify(schedule.payload, null, 2)}</pre>
+      <pre>{pretty(schedule.payload ?? "null")}</pre>
     </section>
   );
 }

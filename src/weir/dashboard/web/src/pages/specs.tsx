@@ -1,16 +1,18 @@
 // The applied spec, its history, and the plan of another one.
 
-import { useState } from "preact/hooks";
-import { get, send } from "../api/http";
+import { useMemo, useState } from "preact/hooks";
 import type { Me, SpecPlan, SpecRevision, SpecText, Webhook } from "../api/types";
 import { diffLines } from "../lib/diff";
 import { mayAdminister } from "../lib/rights";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
-import { act, Badge, Failed, Page, When } from "../ui/bits";
+import { Badge, Button, Failed, Page, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 
 export function Specs({ me }: { me: Me }) {
+  const { get } = useApi();
   const history = usePoll(() => get<{ items: SpecRevision[] }>("/api/v1/spec/history"), [], 10_000);
   const revisions = history.data?.items ?? [];
   const chosen = Number(route.value.query.get("revision")) || revisions[0]?.revision;
@@ -29,6 +31,7 @@ export function Specs({ me }: { me: Me }) {
 
 /** A revision with its text; undefined until it is there. The text of a revision never changes. */
 function useText(revision: number | undefined): SpecText | undefined {
+  const { get } = useApi();
   const found = usePoll(() => (revision ? get<SpecText>(`/api/v1/spec/history/${revision}`) : Promise.resolve(null)), [revision], 600_000);
   return found.data?.revision === revision ? (found.data ?? undefined) : undefined;
 }
@@ -68,6 +71,7 @@ function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: n
 }
 
 function Webhooks() {
+  const { get } = useApi();
   const found = usePoll(() => get<{ items: Webhook[] }>("/api/v1/webhooks"), [], 10_000);
   const columns: Column<Webhook>[] = [
     { key: "name", label: "Webhook", cell: (row) => row.name },
@@ -98,7 +102,8 @@ function Secret({ webhook }: { webhook: Webhook }) {
 function Source({ revision, before: earlier }: { revision: SpecText; before: SpecRevision | undefined }) {
   const [differ, setDiffer] = useState(false);
   const before = useText(earlier?.revision);
-  const lines = diffLines(differ && before ? before.source : revision.source, revision.source);
+  const old = differ && before ? before.source : revision.source;
+  const lines = useMemo(() => diffLines(old, revision.source), [old, revision.source]);
   return (
     <section class="panel" aria-label="Source">
       <div class="page-head">
@@ -109,7 +114,7 @@ function Source({ revision, before: earlier }: { revision: SpecText; before: Spe
           </button>
         )}
       </div>
-      <pre>
+      <pre tabIndex={0} aria-label="Text of the spec">
         {lines.map((line, i) => (
           <span key={i} class={line.kind === "+" ? "diff-add" : line.kind === "-" ? "diff-remove" : undefined}>
             {differ ? `${line.kind} ` : ""}
@@ -123,14 +128,17 @@ function Source({ revision, before: earlier }: { revision: SpecText; before: Spe
 }
 
 function Editor({ current, onApplied }: { current: SpecText | undefined; onApplied: () => void }) {
-  const [source, setSource] = useState("");
-  const [plan, setPlan] = useState<SpecPlan | null>(null);
-  const text = source || current?.source || "";
+  const { send } = useApi();
+  const [source, setSource] = useState<string | null>(null);
+  const text = source ?? current?.source ?? "";
   const body = { source: text, file: current?.file ?? "spec.weir" };
-  const makePlan = () => act("Planned; nothing was changed", async () => setPlan(await send<SpecPlan>("POST", "/api/v1/spec/plan", body)));
+  const [made, setMade] = useState<{ of: string; plan: SpecPlan } | null>(null);
+  // A plan is of one text, on one revision; only that may be applied.
+  const plan = made?.of === text ? made.plan : null;
+  const makePlan = () => act("Planned; nothing was changed", async () => setMade({ of: text, plan: await send<SpecPlan>("POST", "/api/v1/spec/plan", body) }));
   const apply = async () => {
-    if (!(await act("Applied", () => send("PUT", "/api/v1/spec", { ...body, revision: plan?.revision })))) return;
-    setPlan(null);
+    if (!(await act("Applied", () => send("PUT", "/api/v1/spec", { ...body, revision: plan!.revision })))) return;
+    setMade(null);
     onApplied();
   };
   return (
@@ -139,15 +147,15 @@ function Editor({ current, onApplied }: { current: SpecText | undefined; onAppli
       <div class="form">
         <label>
           Spec
-          <textarea class="source" rows={14} spellcheck={false} value={text} onInput={(event) => (setSource(event.currentTarget.value), setPlan(null))} />
+          <textarea class="source" rows={14} spellcheck={false} value={text} onInput={(event) => setSource(event.currentTarget.value)} />
         </label>
         <div class="row">
-          <button type="button" disabled={!text} onClick={makePlan}>
+          <Button disabled={!text} onPress={makePlan}>
             Plan
-          </button>
-          <button type="button" class="primary" disabled={!plan?.allowed || !plan.changes.length} onClick={apply}>
+          </Button>
+          <Button class="primary" disabled={!plan?.allowed || !plan.changes.length} onPress={apply}>
             Apply
-          </button>
+          </Button>
         </div>
         {plan && <Planned plan={plan} />}
       </div>

@@ -1,29 +1,35 @@
 // Redrives, purges and cancellations: a dry run comes first, then their progress is shown.
 
-import { useEffect, useState } from "preact/hooks";
-import { get, send } from "../api/http";
+import { useMemo, useState } from "preact/hooks";
 import type { Group, Me, Sample, Task } from "../api/types";
-import { amount, count } from "../lib/format";
+import { count, exact } from "../lib/format";
 import { diffLines } from "../lib/diff";
+import { pretty } from "../lib/json";
 import { mayWrite } from "../lib/rights";
+import { useApi } from "../state/api";
+import { act } from "../state/act";
+import { useCounted } from "../state/counted";
 import { usePoll } from "../state/poll";
-import { act, Badge, Dialog, Failed, When, type Tone } from "../ui/bits";
+import { Badge, Button, Failed, Form, Sure, When, type Tone } from "../ui/bits";
 import { QueueNames } from "../ui/queue-names";
 import { Table, type Column } from "../ui/table";
 import type { Chosen } from "./dead-letters";
 
 const TONES: Record<string, Tone> = { completed: "good", running: "calm", pending: "calm", paused: "warn", failed: "bad", stopped_by_canary: "bad" };
 const SHOWN_SAMPLES = 3;
+const SHOWN_LINES = 500;
 const OPEN = new Set(["pending", "running", "paused", "stopped_by_canary"]);
 
 export function Tasks({ me }: { me: Me }) {
+  const { get, send } = useApi();
   const tasks = usePoll(() => get<{ items: Task[] }>("/api/v1/dlq/tasks"), [], 1_000);
   const ask = async (task: Task, verb: string) => {
-    await act(`${task.kind}: ${verb}`, () => send("POST", `/api/v1/dlq/tasks/${task.id}/${verb}`));
+    const isDone = await act(`${task.kind}: ${verb}`, () => send("POST", `/api/v1/dlq/tasks/${task.id}/${verb}`));
     tasks.refresh();
+    return isDone;
   };
   const columns: Column<Task>[] = [
-    { key: "kind", label: "Task", cell: (row) => `${row.kind}${row.kind === "cancel" || row.kind === "replay" ? ` in ${String(row.filter["queue"])}` : ""}${row.dry_run ? " (dry run)" : ""}` },
+    { key: "kind", label: "Task", cell: nameOf },
     { key: "state", label: "State", cell: (row) => <Badge tone={TONES[row.state] ?? "calm"}>{row.state.replaceAll("_", " ")}</Badge> },
     { key: "progress", label: "Progress", cell: (row) => <Progress task={row} /> },
     { key: "done", label: "Done", numeric: true, cell: (row) => count(row.dry_run ? row.matched : row.done) },
@@ -41,8 +47,13 @@ export function Tasks({ me }: { me: Me }) {
   );
 }
 
+/** How far a task is. */
+export function looked(task: Task): string {
+  return `${exact(task.scanned)} of ${exact(task.expected)} looked at`;
+}
+
 function Progress({ task }: { task: Task }) {
-  const label = `${count(task.scanned)} of ${count(task.expected)} looked at`;
+  const label = looked(task);
   return (
     <>
       <progress max={Math.max(task.expected, 1)} value={task.state === "completed" ? Math.max(task.expected, 1) : task.scanned} aria-label={label} />
@@ -51,45 +62,47 @@ function Progress({ task }: { task: Task }) {
   );
 }
 
-function Verbs({ task, ask }: { task: Task; ask: (task: Task, verb: string) => void }) {
+function nameOf(task: Task): string {
+  return `${task.kind}${task.kind === "cancel" || task.kind === "replay" ? ` in ${String(task.filter["queue"])}` : ""}${task.dry_run ? " (dry run)" : ""}`;
+}
+
+function Verbs({ task, ask }: { task: Task; ask: (task: Task, verb: string) => Promise<boolean> }) {
   if (!OPEN.has(task.state)) return null;
-  const held = task.state === "paused" || task.state === "stopped_by_canary";
+  const what = nameOf(task);
   return (
     <span class="row">
-      <button type="button" onClick={() => ask(task, held ? "resume" : "pause")}>
-        {held ? "Resume" : "Pause"}
-      </button>
-      <button type="button" onClick={() => ask(task, "cancel")}>
-        Cancel
-      </button>
+      {task.state === "stopped_by_canary" ? (
+        <Sure label="Resume…" title={`Resume the ${what} although its canary died?`} verb="Send the others too" onSure={() => ask(task, "resume")}>
+          <p>{task.note ?? "The messages that were sent first died again."}</p>
+        </Sure>
+      ) : (
+        <Button onPress={() => ask(task, task.state === "paused" ? "resume" : "pause")}>{task.state === "paused" ? "Resume" : "Pause"}</Button>
+      )}
+      <Sure label="Cancel…" title={`Cancel the ${what}?`} verb="Cancel it" onSure={() => ask(task, "cancel")}>
+        <p>
+          {looked(task)}, {exact(task.done)} done. What is done stays done, and it cannot be resumed.
+        </p>
+      </Sure>
     </span>
   );
 }
 
 type Draft = { queue: string; fingerprint: string; expression: string; patch: string; rate: string; canary: string };
 
-export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" | "purge" | null; chosen: Chosen; groups: Group[]; onClose: () => void }) {
+type Props = { kind: "redrive" | "purge"; chosen: Chosen; groups: Group[]; onClose: () => void };
+
+export function TaskForm({ kind, chosen, groups, onClose }: Props) {
   const [draft, setDraft] = useState<Draft>({ ...chosen, expression: "", patch: "", rate: "", canary: "10" });
-  const [counted, setCounted] = useState<Task | null>(null);
-  useEffect(() => {
-    setDraft({ ...chosen, expression: "", patch: "", rate: "", canary: "10" });
-    setCounted(null);
-  }, [kind, chosen.queue, chosen.fingerprint]);
-  if (!kind) return <Dialog open={false} title="" onClose={onClose}>{null}</Dialog>;
+  const { counted, task, count: dryRun, start } = useCounted(`/api/v1/dlq/${kind}s`, selectionOf(kind, draft));
+  const begin = async () => {
+    const how = { ...(draft.rate && { rate_per_s: Number(draft.rate) }), ...(kind === "redrive" && { canary: Number(draft.canary || 0) }) };
+    if (await act(`${kind} started`, () => start(how))) onClose();
+  };
   const set = (name: keyof Draft) => (event: { currentTarget: { value: string } }) => {
     setDraft({ ...draft, [name]: event.currentTarget.value });
-    setCounted(null);
-  };
-  const path = `/api/v1/dlq/${kind}s`;
-  const dryRun = async () => {
-    await act("Counted", async () => setCounted(await followTask(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
-  };
-  const start = async () => {
-    if (await act(`${kind} started`, () => send("POST", path, bodyOf(kind, draft, false)))) onClose();
   };
   return (
-    <Dialog open title={kind === "redrive" ? "Send dead letters back" : "Delete dead letters"} onClose={onClose}>
-      <form class="form" onSubmit={(event) => (event.preventDefault(), void dryRun())}>
+      <Form onSend={() => act("Counted", dryRun)}>
         <label>
           Queue
           <input value={draft.queue} onInput={set("queue")} list="queue-names" placeholder="any" />
@@ -99,6 +112,7 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
           Group
           <select value={draft.fingerprint} onChange={set("fingerprint")}>
             <option value="">any</option>
+            {draft.fingerprint && !groups.some((group) => group.fingerprint === draft.fingerprint) && <option value={draft.fingerprint}>the chosen group, {draft.fingerprint}</option>}
             {groups.map((group) => (
               <option key={group.fingerprint} value={group.fingerprint}>
                 {count(group.dead_count)} dead: {group.template.slice(0, 80) || "(no error text)"}
@@ -131,25 +145,32 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
         )}
         <div class="row">
           <button type="submit">Dry run</button>
-          <button type="button" class={kind === "purge" ? "danger" : "primary"} disabled={!counted || counted.matched === 0} onClick={start}>
-            {counted ? `${kind === "redrive" ? "Redrive" : "Delete"} ${count(counted.matched)}` : "Dry run first"}
-          </button>
+          <Button class={kind === "purge" ? "danger" : "primary"} disabled={!counted?.matched} onPress={begin}>
+            {counted ? `${kind === "redrive" ? "Redrive" : "Delete"} ${exact(counted.matched)}` : "Dry run first"}
+          </Button>
         </div>
+        {task && !counted && <p role="status">{looked(task)}</p>}
         {counted && counted.samples.length > 0 && <Samples task={counted} patched={draft.patch !== ""} />}
         {counted && (
           <p role="status">
-            {amount(counted.matched, "letter")} {counted.matched === 1 ? "matches" : "match"}.
-            {counted.skipped > 0 && ` ${count(counted.skipped)} would be skipped: ${counted.problem}`}
+            {exact(counted.matched)} {counted.matched === 1 ? "letter matches" : "letters match"}.
+            {counted.skipped > 0 && ` ${exact(counted.skipped)} would be skipped: ${counted.problem}`}
           </p>
         )}
-      </form>
-    </Dialog>
+      </Form>
   );
+}
+
+function selectionOf(kind: string, draft: Draft): object {
+  const filter: Record<string, string> = {};
+  for (const name of ["queue", "fingerprint", "expression"] as const) if (draft[name]) filter[name] = draft[name];
+  return { filter, ...(kind === "redrive" && draft.patch && { patch: draft.patch }) };
 }
 
 /** Some of the dead letters that match, before and after the patch. */
 function Samples({ task, patched }: { task: Task; patched: boolean }) {
-  const found = usePoll(() => get<{ items: Sample[] }>(`/api/v1/dlq/tasks/${task.id}/samples`), [task.id], 0);
+  const { get } = useApi();
+  const found = usePoll(() => get<{ items: Sample[] }>(`/api/v1/dlq/tasks/${task.id}/samples`, {}, ["items.payload", "items.patched"]), [task.id], 0);
   if (!found.data) return <Failed error={found.error} />;
   return (
     <section aria-label="Samples">
@@ -168,39 +189,19 @@ function Samples({ task, patched }: { task: Task; patched: boolean }) {
 }
 
 function Payload({ sample }: { sample: Sample }) {
-  const before = JSON.stringify(sample.payload, null, 2) ?? "";
-  if (sample.patched === null) return <pre>{before}</pre>;
+  const lines = useMemo(() => {
+    const before = pretty(sample.payload ?? "null");
+    return diffLines(before, sample.patched === null ? before : pretty(sample.patched));
+  }, [sample]);
   return (
     <pre>
-      {diffLines(before, JSON.stringify(sample.patched, null, 2)).map((line, i) => (
+      {lines.slice(0, SHOWN_LINES).map((line, i) => (
         <div key={i} class={line.kind === "+" ? "diff-add" : line.kind === "-" ? "diff-remove" : undefined}>
-          {line.kind} {line.text}
+          {sample.patched !== null && `${line.kind} `}
+          {line.text}
         </div>
       ))}
+      {lines.length > SHOWN_LINES && `… ${exact(lines.length - SHOWN_LINES)} more lines`}
     </pre>
   );
-}
-
-function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
-  const filter: Record<string, string> = {};
-  for (const name of ["queue", "fingerprint", "expression"] as const) if (draft[name]) filter[name] = draft[name];
-  // The dry run has shown how many match, so that nobody takes everything by accident.
-  const all = !dryRun && Object.keys(filter).length === 0;
-  const body: Record<string, unknown> = { filter, all, dry_run: dryRun };
-  if (draft.rate) body["rate_per_s"] = Number(draft.rate);
-  if (kind === "redrive") body["canary"] = Number(draft.canary || 0);
-  if (kind === "redrive" && draft.patch) body["patch"] = draft.patch;
-  return body;
-}
-
-/** Wait until a task has ended, and report its progress through `tell`. */
-export async function followTask(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
-  for (let turn = 0; turn < 240 && OPEN.has(task.state); turn++) {
-    tell(task);
-    await new Promise((resolve) => setTimeout(resolve, 250));
-    task = await get<Task>(`/api/v1/dlq/tasks/${task.id}`);
-  }
-  tell(task);
-  if (task.state === "failed") throw new Error(task.note ?? "the task failed");
-  return task;
 }

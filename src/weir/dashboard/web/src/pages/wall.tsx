@@ -1,15 +1,15 @@
 // A page for a screen on the wall: whether all queues are well, and which are not.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { get } from "../api/http";
+import { useMemo } from "preact/hooks";
 import type { Alert, Me, QueueRow } from "../api/types";
-import { ago, amount, count, duration, rate } from "../lib/format";
+import { ago, amount, count, duration, NONE, rate } from "../lib/format";
 import { healthOf, toneOf } from "../lib/health";
-import { usePoll } from "../state/poll";
+import { useFiring } from "../state/alerts";
+import { useNow } from "../state/clock";
 import { useQueueRows } from "../state/queues";
 import { href } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { Loading } from "../ui/bits";
+import { Failed, Loading } from "../ui/bits";
 import { Sparkline } from "../ui/sparkline";
 
 const TILES = 12;
@@ -17,12 +17,12 @@ const WINDOW_S = 30 * 60;
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 
 export function Wall(_: { me: Me }) {
-  const { rows, totals } = useQueueRows();
-  const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 5_000);
-  const now = useMinute();
-  const firing = useMemo(() => (alerts.data?.items ?? []).filter((one) => one.state === "firing"), [alerts.data]);
-  if (!rows) return <Loading />;
-  const health = healthOf(rows, firing);
+  const { rows, totals, problem } = useQueueRows();
+  const alerts = useFiring(5_000);
+  const now = useNow();
+  const firing = useMemo(() => (alerts ?? []).filter((one) => one.state === "firing"), [alerts]);
+  if (!rows) return problem ? <Failed error={problem} /> : <Loading />;
+  const health = healthOf({ rows, alerts, isLive: !problem });
   const done = totals?.length ? totals.reduce((sum, row) => sum + row.counters.acked, 0) / WINDOW_S : null;
   return (
     <div class={`wall ${health.tone}`}>
@@ -40,7 +40,7 @@ export function Wall(_: { me: Me }) {
         <Figure label="running" value={count(sum(rows, (row) => row.running))} />
         <Figure label="oldest waits" value={duration(rows.reduce((worst, row) => Math.max(worst, row.depth ? row.oldest_age_ms : 0), 0))} />
         <Figure label="done, last 30 min" value={rate(done)} />
-        <Figure label="alerts" value={count(firing.length)} />
+        <Figure label="alerts" value={alerts ? count(firing.length) : NONE} />
       </dl>
       {firing.length > 1 && (
         <ul class="wall-alerts" aria-label="Firing alerts">
@@ -89,14 +89,4 @@ function Tiles({ rows, firing }: { rows: QueueRow[]; firing: Alert[] }) {
 
 function sum(rows: QueueRow[], pick: (row: QueueRow) => number): number {
   return rows.reduce((total, row) => total + pick(row), 0);
-}
-
-/** The time of day, by which people see that the page is still updated. */
-function useMinute(): number {
-  const [now, setNow] = useState(Date.now());
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), 1_000);
-    return () => clearInterval(timer);
-  }, []);
-  return now;
 }

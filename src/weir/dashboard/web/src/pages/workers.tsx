@@ -1,11 +1,11 @@
 // The processes that serve the environment, or all of them for operators: their health, lag, throughput and free slots.
 
 import { useMemo } from "preact/hooks";
-import { get } from "../api/http";
 import type { Me, Worker, WorkerQueue, WorkerSeries } from "../api/types";
 import { count, duration, rate } from "../lib/format";
 import { mayOperate } from "../lib/rights";
 import { useMarks } from "../state/marks";
+import { useApi } from "../state/api";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { Badge, Failed, Loading, Page, When, type Tone } from "../ui/bits";
@@ -18,6 +18,7 @@ const TONES: Record<Worker["health"], Tone> = { healthy: "good", struggling: "wa
 type Everywhere = "true" | undefined;
 
 export function Processes({ me }: { me: Me }) {
+  const { get } = useApi();
   const everywhere: Everywhere = mayOperate(me) && route.value.query.get("all") ? "true" : undefined;
   const list = usePoll(() => get<{ workers: Worker[] }>("/api/v1/workers", { all_environments: everywhere }), [everywhere], 5_000);
   const chosen = route.value.query.get("worker") ?? "";
@@ -91,6 +92,7 @@ function figure(key: string, label: string, format: (value: number | null | unde
 }
 
 function QueueLags({ worker, everywhere }: { worker: string; everywhere: Everywhere }) {
+  const { get } = useApi();
   const range = currentRange();
   const key = JSON.stringify(range);
   const found = usePoll(
@@ -137,6 +139,7 @@ function lag(key: keyof WorkerQueue, label: string, format: (value: number | nul
 }
 
 function Figures({ worker, everywhere }: { worker: string; everywhere: Everywhere }) {
+  const { get } = useApi();
   const range = currentRange();
   useMarks(range);
   const path = worker ? `/api/v1/workers/${encodeURIComponent(worker)}/metrics` : "/api/v1/workers/metrics";

@@ -1,39 +1,52 @@
 // The queues of the environment: live numbers from the stream, merged with their history.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Problem } from "../api/http";
 import { listen } from "../api/live";
-import { get } from "../api/http";
 import type { QueueNow, QueueGlance, QueueRow } from "../api/types";
+import { useApi } from "./api";
 import { usePoll } from "./poll";
-import { environment } from "./session";
+import { stale } from "./stale";
 
 type LiveEvent = { changed: QueueNow[]; removed: string[] };
+type Live = { queues: Map<string, QueueNow> | null; problem: Problem | null };
 
-export function useLiveQueues(): Map<string, QueueNow> | null {
-  const scope = environment.value!;
-  const key = JSON.stringify(scope);
-  const [queues, setQueues] = useState<Map<string, QueueNow> | null>(null);
+function useLiveQueues(): Live {
+  const api = useApi();
+  const [queues, setQueues] = useState<Live["queues"]>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
   useEffect(() => {
-    setQueues(null);
-    return listen<LiveEvent>("/api/v1/live", (event, data) => {
-      setQueues((old) => {
-        const next = new Map(event === "snapshot" ? [] : old);
-        for (const queue of data.changed) next.set(queue.name, queue);
-        for (const name of data.removed) next.delete(name);
-        return next;
-      });
+    const source = {};
+    const stop = listen<LiveEvent>(api, "/api/v1/live", {
+      onProblem: (found) => {
+        setProblem(found);
+        if (found) stale.fail(source);
+        else stale.succeed(source);
+      },
+      onEvent: (event, data) =>
+        setQueues((old) => {
+          const next = new Map(event === "snapshot" ? [] : old);
+          for (const queue of data.changed) next.set(queue.name, queue);
+          for (const name of data.removed) next.delete(name);
+          return next;
+        }),
     });
-  }, [key]);
-  return queues;
+    return () => {
+      stop();
+      stale.succeed(source);
+    };
+  }, [api]);
+  return { queues, problem };
 }
 
-export function useQueueRows(): { rows: QueueRow[] | null; totals: QueueGlance[] | null } {
-  const scope = environment.value!;
-  const live = useLiveQueues();
-  const path = `/api/v1/environments/${encodeURIComponent(scope.environment)}/queue-overview`;
+/** The rows, and why they are not those of this moment. */
+export function useQueueRows(): { rows: QueueRow[] | null; totals: QueueGlance[] | null; problem: Problem | null } {
+  const { get, scope } = useApi();
+  const { queues, problem } = useLiveQueues();
+  const path = `/api/v1/environments/${encodeURIComponent(scope!.environment)}/queue-overview`;
   const history = usePoll(() => get<{ items: QueueGlance[] }>(path, { period: "30m" }), [path], 10_000);
-  const rows = useMemo(() => (live ? merge(live, history.data?.items ?? []) : null), [live, history.data]);
-  return { rows, totals: history.data?.items ?? null };
+  const rows = useMemo(() => (queues ? merge(queues, history.data?.items ?? []) : null), [queues, history.data]);
+  return { rows, totals: history.data?.items ?? null, problem };
 }
 
 function merge(live: Map<string, QueueNow>, history: QueueGlance[]): QueueRow[] {

@@ -16,7 +16,9 @@ export function signIn(value: string): void {
   notice.value = null;
 }
 
-export function forget(reason: string | null = null): void {
+/** Sign out; a refusal of a token that was replaced meanwhile says nothing about the one that is used now. */
+export function forget(refused: string | null = token.value, reason: string | null = null): void {
+  if (refused !== token.value) return;
   sessionStorage.removeItem(KEY);
   token.value = null;
   notice.value = reason;

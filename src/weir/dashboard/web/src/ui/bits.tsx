@@ -2,8 +2,9 @@
 
 import type { ComponentChildren } from "preact";
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ago, moment } from "../lib/format";
+import { act, LINGERS_MS, toast, useHeld } from "../state/act";
 import type { Problem } from "../api/http";
 
 export type Tone = "good" | "warn" | "bad" | "calm";
@@ -62,44 +63,53 @@ export function Loading() {
   );
 }
 
-export const toast = signal<{ text: string; tone: Tone } | null>(null);
-let fading: ReturnType<typeof setTimeout> | undefined;
+/** The dialogs that are open, the newest last. What is behind it cannot be read, so it shows what is said. */
+const dialogs = signal<object[]>([]);
 
-export function say(text: string, tone: Tone = "good"): void {
-  toast.value = { text, tone };
-  clearTimeout(fading);
-  fading = setTimeout(() => (toast.value = null), 6_000);
-}
-
-export function Toasts() {
+export function Toasts({ inside }: { inside?: object }) {
+  const isShown = dialogs.value.at(-1) === inside;
   return (
     <div class="toasts" role="status" aria-live="polite">
-      {toast.value && <p class={`toast ${toast.value.tone}`}>{toast.value.text}</p>}
+      {isShown && toast.value && <p class={`toast ${toast.value.isGood ? "good" : "bad"}`}>{toast.value.text}</p>}
     </div>
   );
 }
 
-/** Run an action of the reader and say how it ended. */
-export async function act(what: string, action: () => Promise<unknown>): Promise<boolean> {
-  try {
-    await action();
-    say(what);
-    return true;
-  } catch (error) {
-    say(error instanceof Error ? error.message : String(error), "bad");
-    return false;
-  }
+type ButtonProps = { onPress: () => unknown; class?: string | undefined; disabled?: boolean; children: ComponentChildren };
+
+/** A button for what a server does: it is held until the answer, and a moment longer. */
+export function Button({ onPress, class: looks, disabled = false, children }: ButtonProps) {
+  const { isHeld, hold } = useHeld();
+  return (
+    <button type="button" class={looks} disabled={disabled} aria-disabled={isHeld} onClick={() => void hold(onPress, LINGERS_MS)}>
+      {children}
+    </button>
+  );
+}
+
+/** A form that is sent once at a time. */
+export function Form({ onSend, class: looks = "form", children }: { onSend: () => unknown; class?: string; children: ComponentChildren }) {
+  const { isHeld, hold } = useHeld();
+  return (
+    <form class={looks} aria-busy={isHeld} onSubmit={(event) => (event.preventDefault(), void hold(onSend))}>
+      {children}
+    </form>
+  );
 }
 
 export function Dialog({ open, title, onClose, children }: { open: boolean; title: string; onClose: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
+  const self = useRef({}).current;
   useEffect(() => {
     const dialog = element.current!;
     if (open && !dialog.open) dialog.showModal();
     if (!open && dialog.open) dialog.close();
+    if (!open) return;
+    dialogs.value = [...dialogs.value, self];
+    return () => void (dialogs.value = dialogs.value.filter((one) => one !== self));
   }, [open]);
   return (
-    <dialog ref={element} aria-label={title} onClose={onClose}>
+    <dialog ref={element} aria-label={title} onClose={(event) => event.target === element.current && onClose()}>
       <header>
         <h2>{title}</h2>
         <button type="button" class="plain" aria-label="Close" onClick={onClose}>
@@ -107,24 +117,35 @@ export function Dialog({ open, title, onClose, children }: { open: boolean; titl
         </button>
       </header>
       {open && children}
+      {open && <Toasts inside={self} />}
     </dialog>
   );
 }
 
-/** A question before something that cannot be taken back. */
-export function Confirm({ open, title, verb, onClose, onSure, children }: { open: boolean; title: string; verb: string; onClose: () => void; onSure: () => void; children: ComponentChildren }) {
+type SureProps = { label: string; title: string; verb: string; class?: string; disabled?: boolean; onSure: () => Promise<boolean>; children: ComponentChildren };
+
+/** A button for what cannot be taken back, with its question: it names the thing, which may have moved under the pointer. */
+export function Sure({ label, title, verb, class: looks, disabled = false, onSure, children }: SureProps) {
+  const [asking, setAsking] = useState(false);
   return (
-    <Dialog open={open} title={title} onClose={onClose}>
-      {children}
-      <p class="row">
-        <button type="button" class="danger" onClick={onSure}>
-          {verb}
-        </button>
-        <button type="button" onClick={onClose}>
-          Keep it
-        </button>
-      </p>
-    </Dialog>
+    <>
+      <button type="button" class={looks} disabled={disabled} onClick={() => setAsking(true)}>
+        {label}
+      </button>
+      {asking && (
+        <Dialog open title={title} onClose={() => setAsking(false)}>
+          {children}
+          <p class="row">
+            <Button class="danger" onPress={async () => (await onSure()) && setAsking(false)}>
+              {verb}
+            </Button>
+            <button type="button" onClick={() => setAsking(false)}>
+              Keep it
+            </button>
+          </p>
+        </Dialog>
+      )}
+    </>
   );
 }
 
@@ -134,9 +155,7 @@ export function Secret({ title, text, onClose }: { title: string; text: string |
     <Dialog open={text !== null} title={title} onClose={onClose}>
       <p>It is shown only once. Copy it now, and keep it like a password.</p>
       <pre class="secret">{text}</pre>
-      <button type="button" onClick={() => act("Copied", () => navigator.clipboard.writeText(text ?? ""))}>
-        Copy
-      </button>
+      <Button onPress={() => act("Copied", () => navigator.clipboard.writeText(text ?? ""))}>Copy</Button>
     </Dialog>
   );
 }

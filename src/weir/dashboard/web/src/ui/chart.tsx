@@ -57,7 +57,9 @@ export function Chart({ title, times, kinds, lines, format, onZoom, height = 180
 
   useEffect(() => plot.current?.setData(table(times, lines)), [times, lines]);
 
-  const summary = lines.map((line) => `${line.label} ${format(lastKnown(line.values))}`).join(", ");
+  // While the end is unknown, the last known value is not the one now.
+  const newest = (line: Line) => format(kinds.at(-1) === "unknown" ? null : lastKnown(line.values));
+  const summary = lines.map((line) => `${line.label} ${newest(line)}`).join(", ");
   return (
     <figure class="chart">
       <figcaption>
@@ -67,7 +69,7 @@ export function Chart({ title, times, kinds, lines, format, onZoom, height = 180
           {lines.map((line) => (
             <li key={line.label}>
               <i class={`swatch tone-${line.tone}${line.dashed ? " dashed" : ""}`} />
-              {line.label} <b>{pointed ? valueAt(line, pointed.index, format) : format(lastKnown(line.values))}</b>
+              {line.label} <b>{pointed ? valueAt(line, pointed.index, format) : newest(line)}</b>
             </li>
           ))}
           {pointed?.marks.map((words) => (

@@ -1,9 +1,9 @@
 // Deaths over time: of one queue, or of the whole environment.
 
 import { useMemo } from "preact/hooks";
-import { get } from "../api/http";
 import type { Series, Values } from "../api/types";
 import { amount, count } from "../lib/format";
+import { useApi } from "../state/api";
 import { useMarks } from "../state/marks";
 import { usePoll } from "../state/poll";
 import { environment } from "../state/session";
@@ -13,11 +13,20 @@ import { currentRange, PeriodPicker, zoomTo } from "./period";
 /** One value for "no points yet", so that a chart is not drawn again at each poll. */
 const NONE: never[] = [];
 
-function total(values: Values): number {
-  return values.reduce<number>((sum, value) => sum + (value ?? 0), 0);
+/** A sum in words; of parts that are unknown nobody says that nothing happened in them. */
+function total(values: Values): string {
+  const known = values.filter((value) => value !== null);
+  const sum = known.reduce((all, value) => all + value, 0);
+  if (known.length === values.length) return amount(sum, "death");
+  return known.length ? `At least ${amount(sum, "death")}` : "Deaths: not known";
+}
+
+function sum(values: Values): number {
+  return values.reduce<number>((all, value) => all + (value ?? 0), 0);
 }
 
 export function Deaths({ queue }: { queue: string }) {
+  const { get } = useApi();
   const range = currentRange();
   const key = JSON.stringify(range);
   const path = queue ? `/api/v1/queues/${encodeURIComponent(queue)}/metrics` : `/api/v1/environments/${encodeURIComponent(environment.value!.environment)}/queue-metrics`;
@@ -38,8 +47,8 @@ export function Deaths({ queue }: { queue: string }) {
     <section class="panel" aria-label="Deaths over time">
       <div class="page-head">
         <h2>
-          {failures ? amount(total(failures.dlq), "death") : "Deaths"}
-          {failures && total(failures.ttl_expired) > 0 && `, ${count(total(failures.ttl_expired))} expired`} in this period
+          {failures ? total(failures.dlq) : "Deaths"}
+          {failures && sum(failures.ttl_expired) > 0 && `, ${count(sum(failures.ttl_expired))} expired`} in this period
         </h2>
         <PeriodPicker />
       </div>

@@ -1,12 +1,13 @@
 // Marks drawn over a chart, and the same marks as a list for readers who do not hover.
 
 import type uPlot from "uplot";
-import { send } from "../api/http";
 import type { Mark } from "../api/types";
 import { duration, moment } from "../lib/format";
+import { act } from "../state/act";
+import { useApi } from "../state/api";
 import { marks } from "../state/marks";
-import { act } from "./bits";
 import { useState } from "preact/hooks";
+import { Form } from "./bits";
 
 const NEAR_PX = 6;
 const STRIP_PX = 6;
@@ -88,20 +89,20 @@ export function MarkList({ found, mayAdd, refresh }: { found: Mark[]; mayAdd: bo
 }
 
 function Annotate({ refresh }: { refresh: () => void }) {
+  const { send } = useApi();
   const [text, setText] = useState("");
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const submit = async () => {
     if (!(await act("Marked on every chart", () => send("POST", "/api/v1/annotations", { text })))) return;
     setText("");
     refresh();
   };
   return (
-    <form class="row" onSubmit={submit}>
+    <Form class="row" onSend={submit}>
       <label>
         <span class="visually-hidden">Annotation</span>
         <input required maxLength={200} placeholder="v42 out" value={text} onInput={(event) => setText(event.currentTarget.value)} />
       </label>
       <button type="submit">Mark it now</button>
-    </form>
+    </Form>
   );
 }

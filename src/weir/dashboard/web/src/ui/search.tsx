@@ -1,8 +1,8 @@
 // Search from everywhere: pages, queues, keys and message ids; `/` or Ctrl-K opens it.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { get } from "../api/http";
 import type { Found } from "../api/types";
+import { useApi } from "../state/api";
 import { href } from "../state/route";
 import { environmentPath, type Environment } from "../state/session";
 
@@ -46,6 +46,7 @@ export function Search({ here, pages }: { here: Environment; pages: [path: strin
 }
 
 function Results({ here, pages, close }: { here: Environment; pages: [string, string][]; close: () => void }) {
+  const { get } = useApi();
   const [text, setText] = useState("");
   const [found, setFound] = useState<Found | null>(null);
   const [chosen, setChosen] = useState(0);
