@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from support.running_api import key_file
 from support.urls import with_database
 from support.warehouse_template import WarehouseTemplate
 from weir.broker.redis import RedisBroker
@@ -26,7 +27,7 @@ from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
 from weir.model.names import EnvironmentRef
 from weir.serve.run import served
-from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
+from weir.settings import ApiSettings, EmbeddedSettings, SecretSettings, Settings, StoreUrls
 from weir.warehouse.connection import ClickHouseConnection
 
 from .world import Site, World
@@ -61,9 +62,11 @@ def stores(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(stores: StoreUrls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """Everything that `weir serve` runs; its address."""
+    folder = tmp_path_factory.mktemp("weir")
     settings = Settings(
         api=ApiSettings(port=0),
-        embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("weir")),
+        embedded=EmbeddedSettings(data_dir=folder),
+        secrets=SecretSettings(key_file=key_file(folder)),
         trace_url="https://traces.example/{trace_id}",
     )
     async with served(settings, stores) as url:
