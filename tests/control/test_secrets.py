@@ -164,6 +164,27 @@ async def test_a_new_first_key_seals_everything_again_and_then_the_old_key_may_g
     assert old.of(here, "HOOK") == [THIRD]
 
 
+async def test_a_key_is_in_use_while_a_replaced_value_under_it_holds(
+    secrets: Secrets, here: EnvironmentRef, database: Database
+) -> None:
+    await put(secrets, here, "HOOK", FIRST)
+    old_id, new_id = SealingKeys(OLD_KEY).current_id, SealingKeys(NEW_KEY).current_id
+    # A process that was started with the new key first replaces what another one, not yet restarted, stored.
+    turned = Secrets(database, SealingKeys(NEW_KEY, OLD_KEY))
+    before = await turned.count_by_key()
+    await put(turned, here, "HOOK", SECOND)
+    after = await turned.count_by_key()
+    assert after[new_id] == before.get(new_id, 0) + 1
+    assert after[old_id] == before[old_id]
+    await turned.end_previous(here, "HOOK")
+    assert (await turned.count_by_key()).get(old_id, 0) == before[old_id] - 1
+
+
+def test_a_sealed_text_that_was_cut_off_opens_as_nothing() -> None:
+    keys = SealingKeys(OLD_KEY)
+    assert keys.open(Sealed(key_id=keys.current_id, data=b"cut"), place=("a",)) is None
+
+
 async def test_without_a_key_nothing_is_stored_and_a_start_says_what_is_missing(
     secrets: Secrets, here: EnvironmentRef, database: Database
 ) -> None:

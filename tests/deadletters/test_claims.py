@@ -19,10 +19,13 @@ from weir.deadletters import bulk_action_runner
 from weir.deadletters.bulk_action_runner import CLAIM_MS, PATIENCE, BulkActionRunner
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
+from weir.deadletters.evaluation import judged
 from weir.deadletters.filters import Filter
 from weir.deadletters.replay import CLAIM_MS as LETTERS_MS
+from weir.deadletters.replay import Hand
 from weir.errors import BrokerUnavailable, Conflict
 from weir.model.asyncio_tasks import cancel_and_wait
+from weir.model.ids import new_id
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -290,6 +293,32 @@ async def test_letters_in_hand_are_neither_sent_nor_deleted_by_anybody_else(
     first = await world.work(first)
     assert (first.state, first.done) == (BulkActionState.COMPLETED, 5)
     assert sorted(numbers(await world.waiting(queue))) == [0, 1, 2, 3, 4]
+    await world.check_exact()
+
+
+async def test_a_purge_waits_for_a_letter_that_is_taken_in_hand_while_it_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await dead(world, 5)
+    ids = [letter.id for letter in (await world.newest(queue))[::-1]]
+    hand = Hand(database=world.database, claim=new_id())
+
+    async def judged_late(*args: Any) -> Any:
+        answers = await judged(*args)
+        await hand.take([ids[2]], now_ms=world.clock.now_ms())
+        return answers
+
+    purge = await world.start(bulk(BulkActionKind.PURGE, expression="payload.n < 9"))
+    with monkeypatch.context() as patch:
+        patch.setattr("weir.deadletters.bulk_action_batch.judged", judged_late)
+        purge = await world.work(purge, steps=1)
+    assert (purge.state, purge.done, purge.scanned) == (BulkActionState.RUNNING, 2, 2)
+    assert purge.note == "another redrive has the next letters in hand; waiting for it"
+    await hand.open()
+    world.clock.advance(1_000)
+    purge = await world.work(purge)
+    assert (purge.state, purge.done, purge.matched) == (BulkActionState.COMPLETED, 5, 5)
+    assert await world.newest(queue) == []
     await world.check_exact()
 
 

@@ -185,6 +185,21 @@ async def test_a_call_that_waited_too_long_is_refused(box, monkeypatch):
         await box.run(double, 1, owner="a")
 
 
+async def test_a_call_that_gets_no_turn_is_refused_in_time_however_long_the_others_take(
+    box, monkeypatch, tmp_path
+):
+    paths = [tmp_path / name for name in "ab"]
+    holding = [asyncio.ensure_future(box.run(hold, 600, path, owner=path.name)) for path in paths]
+    await asyncio.gather(*(until(path.exists, within_s=60) for path in paths))
+    monkeypatch.setattr(module, "WAIT_S", 0.2)
+    with pytest.raises(Unavailable, match="too many expressions and specs"):
+        await box.run(pid, owner="c")
+    assert not any(one.done() for one in holding)
+    for child in box.pids():
+        os.kill(child, signal.SIGSEGV)
+    await asyncio.gather(*holding, return_exceptions=True)
+
+
 async def test_a_child_has_no_secret_a_low_priority_and_outlives_a_signal_to_the_group(box, monkeypatch):
     monkeypatch.setenv("WEIR_REDIS__URL", "redis://:secret@host")
     variables, niceness, on_term = await box.run(about, owner="a")

@@ -59,7 +59,8 @@ class SealingKeys:
         nonce, data = sealed.data[:_NONCE_BYTES], sealed.data[_NONCE_BYTES:]
         try:
             return cipher.decrypt(nonce, data, _bound(place)).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError):
+            # ValueError: it is shorter than a nonce.
             return None
 
 

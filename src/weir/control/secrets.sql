@@ -88,10 +88,13 @@ WHERE $ENVIRONMENT AND name = %(name)s AND sealed = %(old_sealed)s
   AND previous_sealed IS NOT DISTINCT FROM %(old_previous)s
 
 -- name: count_by_key
--- How many secrets, and credentials of alert channels, each key seals.
+-- How many secrets, and credentials of alert channels, each key seals. A replaced value that still holds counts if its
+-- key is another one.
 SELECT key_id, count(*) AS secrets
 FROM (
     SELECT key_id FROM weir.secrets
+    UNION ALL
+    SELECT previous_key_id FROM weir.secrets WHERE previous_key_id <> key_id AND previous_until_ms > weir.clock_ms()
     UNION ALL
     SELECT key_id FROM weir.alert_channels WHERE sealed IS NOT NULL
 ) AS sealed

@@ -28,7 +28,7 @@ from weir.control.tenants import SQL as TENANTS_SQL
 from weir.errors import Conflict, Overloaded
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
-from weir.model.sandbox import SANDBOX, Budget
+from weir.model.sandbox import SPECS, Budget
 from weir.spec.ir import AppSpec
 from weir.spec.plan import Holding, Plan
 
@@ -251,7 +251,7 @@ class SpecRegister:
     async def in_box(self, environment: EnvironmentRef, function: Callable[..., T], *args: Any) -> T:
         """Compute something about a spec in a process of its own."""
         owner = environment.organization
-        return await SANDBOX.run(function, *args, owner=owner, what="this spec", budget=BUDGET)
+        return await SPECS.run(function, *args, owner=owner, what="this spec", budget=BUDGET)
 
     async def _prepare(
         self, environment: EnvironmentRef, text: SpecText, show: Callable[[Plan], Any]

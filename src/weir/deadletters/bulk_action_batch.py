@@ -130,7 +130,7 @@ async def do_batch(work: Work, action: BulkAction) -> Finish:
     if action.dry_run:
         return finished(await _count_unsendable(work, action, taken, meant, batch))
     if action.kind is BulkActionKind.PURGE:
-        return partial(_delete, work, action, [str(row["id"]) for row in taken], batch)
+        return partial(_delete, work, action, window, taken, batch)
     return await _redrive(work, action, window, taken, meant, batch)
 
 
@@ -162,10 +162,23 @@ async def _purge_by_fields(work: Work, action: BulkAction, connection: Connectio
 
 
 async def _delete(
-    work: Work, action: BulkAction, ids: Sequence[str], batch: Batch, connection: Connection
+    work: Work,
+    action: BulkAction,
+    window: Sequence[Row],
+    taken: Sequence[Row],
+    batch: Batch,
+    connection: Connection,
 ) -> Batch:
-    done = await delete(connection, ids, now_ms=work.now_ms)
-    return replace(batch, done=done, delay_ms=pause_ms(action, done))
+    """Delete letters up to one that a redrive took in hand while they were looked at."""
+    ids = [str(row["id"]) for row in taken]
+    locked = await fetch(connection, DEAD_LETTERS["lock_dead"], ids=ids, now_ms=work.now_ms)
+    held = {row["id"] for row in locked if row["held"]}
+    free = list(takewhile(lambda row: row["id"] not in held, taken))
+    done = await delete(connection, [str(row["id"]) for row in free], now_ms=work.now_ms)
+    if len(free) == len(taken):
+        return replace(batch, done=done, delay_ms=pause_ms(action, done))
+    reached = _reached(window, free[-1], matched=len(free), samples=free) if free else _stay(action)
+    return replace(reached, done=done, delay_ms=HELD_DELAY_MS, note=HELD_NOTE)
 
 
 async def _fetch_next(

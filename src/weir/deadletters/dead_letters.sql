@@ -147,6 +147,13 @@ SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at
 UPDATE weir.dead_letters SET claim = NULL, claimed_until_ms = NULL
 WHERE id = ANY(%(ids)s::uuid[]) AND claim = %(claim)s::uuid;
 
+-- name: lock_dead
+-- Lock letters that are still dead, so that no redrive takes them in hand, and tell which ones are in a hand already.
+SELECT id, $HELD AS held FROM weir.dead_letters
+WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL
+ORDER BY id
+FOR UPDATE;
+
 -- name: delete_letters
 -- Delete letters that are still dead and that no redrive has in hand; return their consumers and groups.
 DELETE FROM weir.dead_letters

@@ -118,7 +118,17 @@ class Sandbox:
         with `what`; its `item` is what `begin_item` was last told. Unavailable says that no child was free in
         time. `owner` is the tenant: no owner holds all children.
         """
-        return await asyncio.wrap_future(self.submit(function, *args, owner=owner, what=what, budget=budget))
+        call = self.submit(function, *args, owner=owner, what=what, budget=budget)
+        answer = asyncio.wrap_future(call)
+        try:
+            ended, _ = await asyncio.wait({answer}, timeout=WAIT_S)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        if not ended and call.cancel():
+            # Only a call that nobody has begun can be cancelled.
+            raise _busy()
+        return await answer
 
     def submit(
         self,
@@ -341,5 +351,8 @@ def _environment() -> dict[str, str]:
 copyreg.pickle(MappingProxyType, lambda proxy: (proxy_of, (dict(proxy),)))
 
 SANDBOX = Sandbox()
-"""The box of this process."""
-os.register_at_fork(after_in_child=SANDBOX.forget)
+"""The box of this process for expressions."""
+SPECS = Sandbox(children=2)
+"""The one for specs. A plan takes seconds, and no expression of anybody waits behind plans of others."""
+for _box in (SANDBOX, SPECS):
+    os.register_at_fork(after_in_child=_box.forget)
