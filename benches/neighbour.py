@@ -24,27 +24,36 @@ from benches.figures import percentile, say
 from benches.neighbour_deeds import DEEDS, Deed, Did, Doer
 from benches.neighbour_house import CALM_QUEUE, DEAD_LARGE, FULL, PURGED_LARGE, QUICK, House, open_house
 from benches.neighbour_pushes import TOKEN
+from weir.errors import Misconfigured
 
 _LOOK_S = 0.25
 _PATIENCE_S = 90.0
 _MOVED_S = 900.0
 
 
-def run(*, quick: bool, **_: Any) -> dict[str, Any]:
-    """One entry per deed, and the worst of all."""
-    return uvloop.run(_run(quick=quick))
+def run(*, quick: bool, only: str = "", **_: Any) -> dict[str, Any]:
+    """One entry per deed, and the worst of all; `only` names deeds, with commas between."""
+    deeds = _chosen([name.strip() for name in only.split(",") if name.strip()])
+    return uvloop.run(_run(deeds, quick=quick))
 
 
-async def _run(*, quick: bool) -> dict[str, Any]:
+def _chosen(names: list[str]) -> dict[str, Deed]:
+    """The deeds of these names, all without names, behind the idle control."""
+    if unknown := [name for name in names if name not in DEEDS]:
+        raise Misconfigured(f"there is no deed `{unknown[0]}`; there are: {', '.join(DEEDS)}")
+    return {name: deed for name, deed in DEEDS.items() if not names or name in ("idle", *names)}
+
+
+async def _run(deeds: dict[str, Deed], *, quick: bool) -> dict[str, Any]:
     async with open_house(QUICK if quick else FULL) as house:
         headers = {"authorization": f"Bearer {house.heavy}"}
         limits = httpx2.Limits(max_connections=None)
         url = f"http://127.0.0.1:{house.port}"
         async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=60, limits=limits) as client:
             await _wait_for_letters(house, client)
-            found = {name: await _measure(name, deed, house, client) for name, deed in DEEDS.items()}
+            found = {name: await _measure(name, deed, house, client) for name, deed in deeds.items()}
         ended_s = await _end(house)
-    loaded = [one for name, one in found.items() if name != "idle"]
+    loaded = [one for name, one in found.items() if name != "idle"] or [found["idle"]]
     return {
         **found,
         "worst_push_p99_ms": max(one["push_p99_ms"] for one in loaded),

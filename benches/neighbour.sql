@@ -8,9 +8,14 @@ ORDER BY position
 -- Copy lives into the log of one queue, each with a message of 1,000 kB.
 INSERT INTO {log:Identifier} ($COLUMNS, queue, number, kept_until, left_out, idempotency_key, headers, payload)
 SELECT
-    $COLUMNS, 'logged', {start:UInt64} + rowNumberInAllBlocks() + 1, now() + 864000, 0, '', '',
-    concat('{"l": ', toString(range(999)), ', "s": "', repeat('a', 40000), '", "filler": "', repeat('x', 955000), '"}')
-FROM {lives:Identifier}
-WHERE queue = 'q3'
-ORDER BY ended_at DESC
-LIMIT {start:UInt64}, {count:UInt64}
+    $COLUMNS, 'logged', {start:UInt64} + rowNumberInAllBlocks() + 1, now() + 864000, 0, '', '', carried
+FROM (
+    SELECT
+        * REPLACE (toUInt32(length(carried)) AS payload_bytes),
+        concat('{"l": ', toString(range(999)), ', "s": "', repeat('a', 40000), '", "filler": "', repeat('x', 955000), '"}')
+            AS carried
+    FROM {lives:Identifier}
+    WHERE queue = 'q3'
+    ORDER BY ended_at DESC
+    LIMIT {start:UInt64}, {count:UInt64}
+)

@@ -31,7 +31,7 @@ BENCHES: dict[str, str] = {
     "sizing": "the size of messages, events, metrics, lives and dead letters in memory and on disk",
     "query": "how fast the warehouse answers on full tiers",
 }
-"""Name -> what it measures. Each is a module of `benches` with `run(*, quick, rows, events) -> dict`."""
+"""Name -> what it measures. Each is a module of `benches` with `run(*, quick, rows, events, only) -> dict`."""
 
 
 @app.command()
@@ -49,6 +49,9 @@ def bench(
     events: Annotated[
         int | None, typer.Option("--events", min=1_000, help="Number of events, for benches that read it.")
     ] = None,
+    only: Annotated[
+        str, typer.Option("--only", help="Parts to run, with commas between; for the bench `neighbour`.")
+    ] = "",
     against: Annotated[
         str, typer.Option("--against", help="Revision to compare with: it runs in turns with this checkout.")
     ] = "",
@@ -64,15 +67,17 @@ def bench(
         return
     if name not in BENCHES:
         raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
+    if only and name != "neighbour":
+        raise Misconfigured(f"the bench `{name}` has no parts: leave `--only` out")
     if against:
-        given = {"--quick": quick, "--rows": rows, "--events": events}
+        given = {"--quick": quick, "--rows": rows, "--events": events, "--only": only}
         figures = compare(name, revision=against, pairs=pairs, options=_words(given))
     else:
-        figures = import_module(f"benches.{name}").run(quick=quick, rows=rows, events=events)
+        figures = import_module(f"benches.{name}").run(quick=quick, rows=rows, events=events, only=only)
     typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))
 
 
-def _words(given: Mapping[str, int | bool | None]) -> list[str]:
+def _words(given: Mapping[str, int | bool | str | None]) -> list[str]:
     """The options that were given, as words of a command."""
     found: list[str] = []
     for name, value in given.items():

@@ -76,6 +76,8 @@ def test_an_unknown_command() -> None:
 
 def test_an_unknown_bench() -> None:
     assert "there is no bench" in refusal("bench", "nothing")
+    assert "there is no deed `nothing`; there are: idle" in refusal("bench", "neighbour", "--only", "nothing")
+    assert "has no parts" in refusal("bench", "http", "--only", "nothing")
 
 
 def test_nothing_runs_here(tmp_path: Path) -> None:

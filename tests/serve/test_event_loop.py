@@ -24,6 +24,7 @@ from weir.model.message import NewMessage
 from weir.serve.bootstrap import DEFAULT
 from weir.spec.ir import QueueSpec
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.reading.log import MAX_READ_BYTES
 
 from .routes import QUEUE, REQUESTS, prepare
 from .watched import WatchedApi, watched_api
@@ -53,6 +54,7 @@ LISTS = b"[" + b",".join([b"[]"] * 330_000) + b"]"
 """Nearly a megabyte that takes ten times as long to parse as other JSON."""
 KINDS = {"rows": ROWS, "lists": LISTS}
 JSON = {"content-type": "application/json"}
+LOGGED = 18
 MANY = 4_900
 ANYTHING_BUT_A_DEFECT = tuple(status for status in range(200, 600) if status != 500)
 ELSEWHERE = ("/stream", "/live")
@@ -104,7 +106,7 @@ async def fill(api: WatchedApi, scale: Scale) -> None:
         for queue, count, ttl_ms in (("small", scale.small, None), ("expired", scale.expired, 1)):
             for start in range(0, count, BATCH):
                 await push(broker, queue, b'{"n":1}', count=BATCH, start=start, ttl_ms=ttl_ms)
-        for _ in range(2):
+        for _ in range(0, LOGGED, 6):
             await push(broker, "logged", ROWS, count=6)
             taken = await broker.dequeue(DEFAULT.queue("logged"), consumer="c", limit=6)
             await broker.ack([one.lease for one in taken])
@@ -230,6 +232,20 @@ async def test_a_search_looks_into_large_and_many_messages(api: WatchedApi) -> N
 
 async def test_a_page_of_a_log_is_written_beside_the_loop(api: WatchedApi) -> None:
     assert not await held_each_time(api, "GET", "/api/v1/queues/logged/log?limit=200")
+
+
+async def test_a_search_of_a_log_looks_at_a_bounded_number_of_bytes_per_request(api: WatchedApi) -> None:
+    scanned: list[int] = []
+    cursor: str | None = ""
+    async with client_of(api) as client:
+        while cursor is not None:
+            asked = {"where": "size(payload.rows) == 1", **({"cursor": cursor} if cursor else {})}
+            page = (await client.get("/api/v1/queues/logged/log", params=asked)).json()
+            assert page["items"] == []
+            scanned.append(page["scanned"])
+            cursor = page["next_cursor"]
+    assert sum(scanned) == LOGGED
+    assert max(scanned) <= MAX_READ_BYTES // len(ROWS) + 1
 
 
 @pytest.mark.parametrize("one", REQUESTS, ids=lambda one: one.route)

@@ -31,6 +31,8 @@ router = APIRouter(tags=["messages"])
 MAX_PAGE = 200
 SCAN = 2_000
 """Messages that one request looks at, at most; the next request goes on at the cursor."""
+ENOUGH_BYTES = MAX_READ_BYTES // 2
+"""A request that has looked at so many bytes of payloads reads no more: one read may bring twice as many."""
 _READ = 500
 """Messages per read of ClickHouse, if an expression selects among them."""
 
@@ -126,16 +128,17 @@ class _LogScan:
     scanned: int = 0
     unanswered: int = 0
     carried: int = 0
+    """Bytes of payloads of all messages that it looked at."""
     ended: bool = False
 
     def take(self, message: LoggedMessage, answer: bool | Unanswered) -> None:
         self.place = place_of(message)
         self.scanned += 1
+        self.carried += len(message.payload)
         if isinstance(answer, Unanswered):
             self.unanswered += 1
         elif answer:
             self.found.append(message)
-            self.carried += len(message.payload)
 
 
 async def _scan(
@@ -143,7 +146,7 @@ async def _scan(
 ) -> _LogScan:
     """Look through the log until the page is full, the limit of a request is reached, or the log ends."""
     scan, predicate = _LogScan(place=after), selection.predicate()
-    while scan.scanned < SCAN and scan.carried < MAX_READ_BYTES:
+    while scan.scanned < SCAN and scan.carried < ENOUGH_BYTES:
         wanted = _READ if selection.expression is not None else limit
         window = await log.read(
             queue,
