@@ -31,7 +31,7 @@ BENCHES: dict[str, str] = {
     "sizing": "the size of messages, events, metrics, lives and dead letters in memory and on disk",
     "query": "how fast the warehouse answers on full tiers",
 }
-"""Name -> what it measures. Each is a module of `benches` with `run(*, quick, rows, events, only) -> dict`."""
+"""Name -> what it measures. Each is a module of `benches`: `run(*, quick, rows, events, only) -> dict`."""
 
 
 @app.command()

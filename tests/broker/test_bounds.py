@@ -26,6 +26,8 @@ from weir.testing.clocks import ManualClock
 MEBIBYTE = 1 << 20
 REPLY_BODIES = 16
 """So many bodies of nearly 1 MiB a reply holds at most."""
+CARRIED = 5
+"""So many deaths of 1 MiB are taken at once: 4 MiB, and the one that was more than that."""
 DEATHS = 9
 """So many bodies of 1 MiB one script buries at most: 8 MiB, and the one that was more than that."""
 
@@ -157,6 +159,21 @@ async def test_a_sweep_buries_few_large_messages_at_a_time(
             break
     assert max(runs) <= DEATHS
     assert sum(runs) == 30
+
+
+async def test_few_large_deaths_are_carried_to_letters_at_a_time(
+    broker: RedisBroker, queue: QueueRef
+) -> None:
+    await broker.define(queue, spec())
+    await put_large(broker, queue, 9)
+    leased = await broker.dequeue(queue, consumer="c", limit=9)
+    await broker.dead_letter([Failure(lease=one.lease, error="e") for one in leased])
+    shard, batches = shard_of(queue.scope, shards=broker.shards), list[int]()
+    while dead := [one for one in await broker.take_dead(shard) if one.queue == queue]:
+        batches.append(len(dead))
+        await broker.drop_dead(shard, [one.message_id for one in dead])
+    assert max(batches) <= CARRIED
+    assert sum(batches) == 9
 
 
 @pytest.mark.parametrize("verb", ["nack", "dead_letter"])

@@ -14,6 +14,7 @@ from weir.deadletters.bulk_action_batch import BATCH_BYTES, DELETE_BYTES
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.store import PAGE_BYTES
+from weir.model.message import Failure
 from weir.model.names import QueueRef
 from weir.spec.ir import EnqueueTo
 
@@ -120,3 +121,19 @@ async def test_copies_of_large_letters_go_out_in_small_batches_in_the_order_of_d
     while await world.copier.run_round():
         pass
     assert (await world.broker.state(parked)).depth == 9
+
+
+async def test_hundreds_of_long_errors_of_many_kinds_are_stored_beside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await world.define("orders")
+    messages = await world.push(queue, *range(300))
+    for delivery in await world.broker.dequeue(queue, consumer="test", limit=300):
+        error = f"{delivery.message_id} " + 400 * '"a1 b2" 10.0.0.1:80 \\ '
+        await world.broker.nack([Failure(lease=delivery.lease, error=error)])
+    with watched_loop(monkeypatch) as held:
+        await world.move()
+    assert held.longest_s < HELD_S
+    assert await world.summary() == {"orders": len(messages)}
+    (letter, *_) = await world.newest(queue)
+    assert letter.error.endswith('"a1 b2" 10.0.0.1:80 \\ ')

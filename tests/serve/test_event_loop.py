@@ -24,7 +24,7 @@ from weir.model.message import NewMessage
 from weir.serve.bootstrap import DEFAULT
 from weir.spec.ir import QueueSpec
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.reading.log import MAX_READ_BYTES
+from weir.warehouse.reading.log import MAX_READ_BYTES, LogReader
 
 from .routes import QUEUE, REQUESTS, prepare
 from .watched import WatchedApi, watched_api
@@ -246,6 +246,28 @@ async def test_a_search_of_a_log_looks_at_a_bounded_number_of_bytes_per_request(
             cursor = page["next_cursor"]
     assert sum(scanned) == LOGGED
     assert max(scanned) <= MAX_READ_BYTES // len(ROWS) + 1
+
+
+async def test_an_organization_looks_through_one_log_at_a_time(
+    api: WatchedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    read = LogReader.read
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return await read(*args, **kwargs)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(LogReader, "read", counted)
+    async with client_of(api) as client:
+        asked = [client.get("/api/v1/queues/logged/log?limit=2") for _ in range(4)]
+        assert [one.status_code for one in await asyncio.gather(*asked)] == [200] * 4
+    assert set(most) == {1}
 
 
 @pytest.mark.parametrize("one", REQUESTS, ids=lambda one: one.route)

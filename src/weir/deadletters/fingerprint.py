@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_READ = 4_096
-"""Characters of an error that are looked at; the patterns run over all of them."""
+"""Characters of an error that are looked at and remembered; the patterns run over all of them."""
 MAX_TEMPLATE = 300
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -43,9 +43,13 @@ class Fingerprint:
     template: str
 
 
-@lru_cache(maxsize=16_384)
 def fingerprint(error: str, *, reason: str) -> Fingerprint:
     """The fingerprint of an error; if its text is empty, the fingerprint of the reason of death."""
+    return _fingerprint(error[:MAX_READ], reason)
+
+
+@lru_cache(maxsize=16_384)
+def _fingerprint(error: str, reason: str) -> Fingerprint:
     template = normalise(error) or f"({reason})"
     digest = hashlib.blake2b(template.encode("utf-8", "replace"), digest_size=8)
     return Fingerprint(value=digest.hexdigest(), template=template)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weir.control.arrays import array_literal
 from weir.control.database import Connection, Database, Row, execute, fetch
 from weir.control.scopes import scope_names
 from weir.deadletters.fingerprint import Fingerprint
@@ -131,9 +132,9 @@ async def _add(
         COUNTS["add_groups"],
         consumers=[death.consumer_key for death in everyone],
         fingerprints=[label.value for label in labels],
-        templates=[label.template for label in labels],
+        templates=array_literal([label.template for label in labels]),
         samples=[death.message_id for death in everyone],
-        errors=[death.error for death in everyone],
+        errors=array_literal([death.error for death in everyone]),
         times=[death.died_at_ms for death in everyone],
     )
 

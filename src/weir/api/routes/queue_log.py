@@ -65,30 +65,8 @@ async def read_queue_log(
         key=key,
         expression=where,
     )
-    # Read this before the messages. Read later, it would cover messages that landed after the page was read.
-    complete_until_ms = await warehouse.log.complete_until_ms(ref)
-    log_ms = await _kept_ms(services, ref)
-    scan = await _scan(warehouse.log, ref, selection, after=read_place(cursor), limit=limit)
-    if not scan.scanned and cursor is None and log_ms is None:
-        # Raises NotFound unless the queue is defined. A queue that was forgotten keeps its log.
-        await services.broker.state(ref)
-    gaps = await warehouse.log.gaps(ref, from_ms=selection.from_ms, to_ms=selection.to_ms)
-    page = LogPageView(
-        queue=queue,
-        log_ms=log_ms,
-        items=[],
-        scanned=scan.scanned,
-        unanswered=scan.unanswered,
-        next_cursor=None if scan.ended else str(scan.place),
-        complete_until_ms=complete_until_ms,
-        gaps=[
-            LogGapView(
-                from_ms=gap.span.start_ms, to_ms=gap.span.end_ms, kind=gap.kind.value, reason=gap.reason
-            )
-            for gap in gaps
-        ],
-    )
-    body = await beside_loop(_body, scan.carried, page, scan.found)
+    async with warehouse.log.turns.turn(ref.organization):
+        body = await _read(services, warehouse.log, ref, selection, cursor=cursor, limit=limit)
     return Response(body, media_type="application/json")
 
 
@@ -117,6 +95,42 @@ async def replay_queue_log(
     )
     response.headers["location"] = task_location(action)
     return task_view(action)
+
+
+async def _read(
+    services: Services,
+    log: LogReader,
+    queue: QueueRef,
+    selection: LogSelection,
+    *,
+    cursor: str | None,
+    limit: int,
+) -> bytes:
+    """A page of a log, as the answer has it."""
+    # Read this before the messages. Read later, it would cover messages that landed after the page was read.
+    complete_until_ms = await log.complete_until_ms(queue)
+    log_ms = await _kept_ms(services, queue)
+    scan = await _scan(log, queue, selection, after=read_place(cursor), limit=limit)
+    if not scan.scanned and cursor is None and log_ms is None:
+        # Raises NotFound unless the queue is defined. A queue that was forgotten keeps its log.
+        await services.broker.state(queue)
+    gaps = await log.gaps(queue, from_ms=selection.from_ms, to_ms=selection.to_ms)
+    page = LogPageView(
+        queue=queue.queue,
+        log_ms=log_ms,
+        items=[],
+        scanned=scan.scanned,
+        unanswered=scan.unanswered,
+        next_cursor=None if scan.ended else str(scan.place),
+        complete_until_ms=complete_until_ms,
+        gaps=[
+            LogGapView(
+                from_ms=gap.span.start_ms, to_ms=gap.span.end_ms, kind=gap.kind.value, reason=gap.reason
+            )
+            for gap in gaps
+        ],
+    )
+    return await beside_loop(_body, scan.carried, page, scan.found)
 
 
 @dataclass(slots=True, kw_only=True)

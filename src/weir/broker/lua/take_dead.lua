@@ -1,5 +1,5 @@
 -- take_dead: the oldest unmoved dead of the shard; they stay there. Reads only.
--- ARGV  7 how many at most
+-- ARGV  7 how many at most; after 4 MiB there are no more, so that storing a batch holds no event loop for long
 -- Reply {'ok', then for each its id and the packed message}
 --- include "call"
 --- include "keys"
@@ -11,7 +11,7 @@ for _, id in ipairs(redis.call('ZRANGE', shard_key.outbox, 0, tonumber(ARGV[FIRS
     reply[#reply + 1] = id
     reply[#reply + 1] = current_dead(dead)
     size = size + #dead
-    if size > 16 * 1024 * 1024 then break end
+    if size > 4 * 1024 * 1024 then break end
   end
 end
 return reply

@@ -16,6 +16,7 @@ from weir.model.logged import LogAccount, LoggedMessage, LogPlace
 from weir.model.message import check_number
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
+from weir.model.turns import Turns
 from weir.telemetry.events import LOG
 from weir.telemetry.life_reader import read_life
 from weir.warehouse import tables
@@ -27,6 +28,8 @@ MAX_READ = 1_000
 """Messages in one read."""
 MAX_READ_BYTES = 8 * 1024 * 1024
 """The most bytes of headers and payloads in one read, unless the first message alone has more."""
+READERS = 4
+READ_WAIT_S = 10.0
 
 
 class LogReader:
@@ -40,6 +43,8 @@ class LogReader:
         self._gaps = gaps
         self._clock = clock
         self._shards = shards
+        self.turns = Turns(most=READERS, wait_s=READ_WAIT_S, what="read logs")
+        """Each request that looks through a log holds up to 50 MiB meanwhile; an owner is an organization."""
 
     async def read(
         self,
