@@ -14,7 +14,7 @@ from support.processes import descendants, is_alive, kill9
 from support.waiting import until
 from tasks import shop
 from tasks.world import START_S, World
-from weir import App, chain, group
+from weir import App, TaskContext, chain, group
 from weir.errors import Misconfigured
 from weir.model.message import Delivery
 from weir.spec.ir import DeliveryPolicy
@@ -154,3 +154,46 @@ async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: 
             await until(lambda queue=queue: '"depth": 0' in shown(world, queue), within_s=START_S)
     assert world.notes("all_done") == ["all"]
     assert world.notes("some_died") == []
+
+
+small = App(name="small", queue="first")
+charged: list[int] = []
+
+
+@small.task(max_attempts=1)
+def charge(number: int) -> int:
+    charged.append(number)
+    return number
+
+
+@small.task(queue="second", max_depth=1)
+def receipt(number: int) -> int:
+    return number
+
+
+@small.task(queue="begin", max_attempts=3)
+def begin(context: TaskContext) -> None:
+    chain(charge.call(7), charge.call()).push()
+    group([charge.call(8), charge.call(9)]).push()
+    if context.attempt < 3:
+        raise ValueError("again")
+
+
+def test_a_full_queue_of_the_next_step_neither_runs_nor_kills_the_step_before() -> None:
+    charged.clear()
+    with MemoryTasks(small) as tasks:
+        for number in range(3):
+            chain(charge.call(number), receipt.call()).push()
+        tasks.run()
+        tasks.advance(1)
+        assert tasks.dead == []
+    assert sorted(charged) == [0, 1, 2]
+
+
+def test_workflows_that_a_task_pushes_are_pushed_once_although_it_is_tried_again() -> None:
+    charged.clear()
+    with MemoryTasks(small) as tasks:
+        begin.push()
+        tasks.advance(600)
+        assert tasks.dead == []
+    assert sorted(charged) == [7, 7, 8, 9]

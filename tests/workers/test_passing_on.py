@@ -56,18 +56,22 @@ async def test_a_synchronous_command_passes_bytes_on_as_they_are(rig: Rig) -> No
     assert found[0].headers[CHAINED_FROM] == message_id
 
 
-async def test_a_command_that_passes_on_to_a_full_queue_is_tried_again(rig: Rig) -> None:
+async def test_a_push_of_a_command_waits_for_room_and_then_costs_no_attempt(rig: Rig) -> None:
     @rig.commands.command("Thing.Do")
     async def do(context: Context) -> None:
         await context.apush("Next", 3)
 
-    await rig.apply(SPEC)
+    await rig.apply(SPEC.replace("max_attempts: 3", "max_attempts: 1"))
     await rig.put("Next", b"1", b"2")
     await rig.put("Q", b"{}")
     async with rig.working():
-        await until(lambda: rig.endings() == ["failed"])
+        await until(lambda: rig.endings() == ["failed"], within_s=15)
         assert "takes nothing now" in rig.journal.attempts[0].error
-        await taken(rig)
+        for one in await rig.broker.dequeue(rig.environment.queue("Next"), consumer="c", limit=10):
+            await rig.broker.ack([one.lease])
+        await until(lambda: rig.endings()[-1] == "done", within_s=15)
+    assert await rig.outbox() == []
+    assert [payload for payload, _ in await taken(rig)] == [b"3"]
 
 
 @pytest.mark.parametrize("queue", ["Next", "Nowhere"])

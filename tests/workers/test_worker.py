@@ -422,8 +422,10 @@ async def test_a_command_passes_its_message_on_with_its_result_once_it_is_done(r
     assert rig.journal.attempts[-1].result == {"twice": 42}
 
 
-async def test_a_message_that_cannot_be_passed_on_is_tried_again_from_its_command_on(rig):
-    await rig.apply(COMMAND_AND_CHAIN.replace("queue Out {", "queue Out { retention { max_depth: 1 }"))
+@pytest.mark.parametrize("slots", [1, 10])
+async def test_a_full_next_queue_costs_neither_an_attempt_nor_another_run(rig, slots):
+    spec = COMMAND_AND_CHAIN.replace("queue Out {", "queue Out { retention { max_depth: 2 }")
+    await rig.apply(spec.replace("delivery { initial", "delivery { max_attempts: 1, initial"))
     runs = []
 
     @rig.commands.command("Thing.Do")
@@ -432,17 +434,32 @@ async def test_a_message_that_cannot_be_passed_on_is_tried_again_from_its_comman
         return {"twice": a * 2}
 
     out = rig.environment.queue("Out")
-    await rig.put("Out", b'{"a": 0, "twice": 0}')
-    await rig.put("In", b'{"a": 1}')
-    async with rig.working():
-        await until(lambda: "failed" in rig.endings(), within_s=15)
-        (blocking,) = await rig.broker.dequeue(out, consumer="test")
-        await rig.broker.ack([blocking.lease])
-        await until(lambda: rig.endings()[-1] == "done", within_s=15)
-    assert "takes nothing now" in rig.journal.attempts[0].error
-    assert len(runs) == 2
-    (found,) = await rig.broker.dequeue(out, consumer="test", limit=9)
-    assert orjson.loads(found.payload)["twice"] == 2
+    await rig.put("In", *(b'{"a": %d}' % number for number in range(6)))
+    found = []
+    async with rig.working(concurrency=slots):
+        await until(lambda: len(runs) == 6, within_s=15)
+        while len(found) < 6:
+            for one in await rig.broker.dequeue(out, consumer="test", limit=9, wait_ms=1_000):
+                found.append(orjson.loads(one.payload)["twice"])
+                await rig.broker.ack([one.lease])
+        await until(lambda: len(rig.endings()) == 6, within_s=15)
+    assert rig.endings() == ["done"] * 6
+    assert sorted(runs) == [0, 1, 2, 3, 4, 5]
+    assert sorted(found) == [0, 2, 4, 6, 8, 10]
+
+
+async def test_a_worker_that_stops_gives_back_what_waits_for_room_in_the_next_queue(rig):
+    await rig.apply(
+        "app A { queue In { delivery { max_attempts: 1 } enqueue: Out }"
+        " queue Out { retention { max_depth: 1 } } }"
+    )
+    await rig.put("Out", b"{}")
+    await rig.put("In", b"{}")
+    async with rig.working(drain_s=0.2) as worker:
+        await until(lambda: len(worker._passing) == 1)
+    assert await rig.outbox() == []
+    (again,) = await rig.broker.dequeue(rig.environment.queue("In"), consumer="c", wait_ms=1_000)
+    assert again.attempt == 1
 
 
 async def test_what_was_usual_in_one_queue_is_usual_in_the_next_and_urgent_stays_urgent(rig):

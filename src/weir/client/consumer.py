@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import get_args
@@ -23,6 +23,8 @@ from weir.model.parents import WORKING_ON
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
 LEASE_LOST = "lease_lost"
+# So many handlers may wait beside those that have a slot.
+MOST_WITHOUT_SLOT = 100
 # How long a consumer that stops waits for the answer to its last request for messages.
 _LEAVE_S = 0.5
 
@@ -97,6 +99,7 @@ class Consumer:
         self._name = name
         self._running: dict[asyncio.Task[None], ReceivedMessage] = {}
         self._begun: set[str] = set()
+        self._without_slot = 0
         self._stopping = asyncio.Event()
         self._cancelled = CancelledMessages(weir)
         self._tells_time = True
@@ -125,9 +128,10 @@ class Consumer:
         watching = asyncio.create_task(self._cancelled.run(), name="look for cancelled messages")
         try:
             while not self._stopping.is_set():
-                free = self._concurrency - len(self._running)
-                if free == 0:
-                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                free = self._concurrency - len(self._running) + min(self._without_slot, MOST_WITHOUT_SLOT)
+                if free <= 0:
+                    # The time limit, because a handler may leave its slot before it ends.
+                    await asyncio.wait(self._running, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                     continue
                 for message in await self._take(free):
                     task = asyncio.create_task(self._work(message))
@@ -137,6 +141,15 @@ class Consumer:
                 await asyncio.wait(self._running)
         finally:
             await run_to_end(self._end(watching))
+
+    @contextmanager
+    def without_slot(self) -> Iterator[None]:
+        """Let another handler have the slot of this one, which only waits."""
+        self._without_slot += 1
+        try:
+            yield
+        finally:
+            self._without_slot -= 1
 
     async def _end(self, watching: asyncio.Task[None]) -> None:
         """Cancel what runs, and give back what never began."""
@@ -152,16 +165,18 @@ class Consumer:
             )
         )
         stop = asyncio.create_task(self._stopping.wait())
+        leave = True
         try:
             await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not self._stopping.is_set():
+            leave = self._stopping.is_set()
+            if not leave:
                 return await take
         except ClientError as error:
             if isinstance(error, ApiError) and not error.can_pass:
                 raise
             await asyncio.sleep(self._weir.options.retry_delay_s)
         finally:
-            if self._stopping.is_set() or not take.done():
+            if leave:
                 await run_to_end(self._leave(take))
             await cancel_and_wait([stop])
         return []

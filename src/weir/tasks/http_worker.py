@@ -21,7 +21,7 @@ from weir.tasks.arguments import omitted
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import TaskMessage, TaskRunner
 from weir.workers.handler_time import begin_handler_time
-from weir.workers.outcome import Ending, HandlerOutcome, timed_out
+from weir.workers.outcome import PASS_ON_EVERY_S, Ending, HandlerOutcome, timed_out
 
 # How long one request waits for messages. A worker that drains does not wait for the request.
 _WAIT_S = 20.0
@@ -92,6 +92,14 @@ class TaskConsumer(Consumer):
             key=message.key,
             note_progress=progress.note,
         )
+        outcome = await self._attempt(called, progress)
+        with self.without_slot():
+            while outcome.pass_on is not None:
+                await asyncio.sleep(PASS_ON_EVERY_S)
+                outcome = await outcome.pass_on()
+        return outcome
+
+    async def _attempt(self, called: TaskMessage, progress: ProgressSender) -> HandlerOutcome:
         limit = begin_handler_time(self._timeout_ms)
         running = self._runner.run(called)
         try:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from weir.errors import InvalidInput
+from weir.client.errors import ApiError
+from weir.errors import InvalidInput, QueueFull
 from weir.model.handling import Reject, Retry, describe_with_traceback
 from weir.model.message_headers import SCHEDULE, TASK, WORKFLOW
 from weir.spec.spec_problems import nearest
@@ -25,8 +26,9 @@ from weir.tasks.context import CURRENT, TaskContext
 from weir.tasks.middleware import Attempt, run_through
 from weir.tasks.processes import PackedResult, RaisedInProcess
 from weir.tasks.task import Task
-from weir.tasks.workflows import go_on, unwrap
+from weir.tasks.workflows import Workflow, go_on, unwrap
 from weir.workers.outcome import (
+    BUSY_DELAY_MS,
     UNKNOWN_DELAY_MS,
     Ending,
     HandlerOutcome,
@@ -34,6 +36,7 @@ from weir.workers.outcome import (
     given_back,
     raised,
     rejected,
+    waiting,
 )
 
 log = structlog.get_logger("weir.tasks")
@@ -136,22 +139,44 @@ class TaskRunner:
             if workflow is not None:
                 packed = result.data if isinstance(result, PackedResult) else None
                 dumped = packed or task.arguments.dump_result(result)
-                await go_on(self._app.backend(), workflow, context, dumped)
+                return await self._pass_on(workflow, context, dumped, self._done(task, result))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except InvalidInput as error:
             return rejected(error.message)
         except (Reject, Retry) as error:
             return raised(error)
+        except ApiError as error:
+            if error.code == QueueFull.code:
+                # A push inside the task found no room. The task may run again, and pushes it once.
+                return given_back(str(error), delay_ms=BUSY_DELAY_MS)
+            _log_failure(context, exc_info=error)
+            return failed(describe_with_traceback(error, skip=_own_frames(error)))
         except RaisedInProcess as error:
             _log_failure(context, traceback=str(error))
             return failed(str(error))
         except BaseException as error:  # user code may raise anything, and must not end the worker
             _log_failure(context, exc_info=error)
             return failed(describe_with_traceback(error, skip=_own_frames(error)))
+        return self._done(task, result)
+
+    @staticmethod
+    def _done(task: Task[Any, Any], result: Any) -> HandlerOutcome:
         if isinstance(result, PackedResult):
             return HandlerOutcome(ending=Ending.DONE, kept=result.data)
         return HandlerOutcome(ending=Ending.DONE, result=result, kept=task.arguments.pack_result(result))
+
+    async def _pass_on(
+        self, workflow: Workflow, context: TaskContext, result: bytes, done: HandlerOutcome
+    ) -> HandlerOutcome:
+        """Push what comes after a task that is done. While its queue is full, only this is tried again."""
+        try:
+            await go_on(self._app.backend(), workflow, context, result)
+        except ApiError as error:
+            if error.code != QueueFull.code:
+                raise
+            return waiting(str(error), lambda: self._pass_on(workflow, context, result, done))
+        return done
 
     async def _call(
         self, task: Task[Any, Any], payload: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]

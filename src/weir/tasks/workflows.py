@@ -6,6 +6,7 @@ messages, only the set of a group's members that are done is stored.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from weir.model.ids import new_id
 from weir.model.message_headers import TASK, WORKFLOW
 from weir.tasks.app import App
 from weir.tasks.backend import TaskBackend
-from weir.tasks.context import TaskContext
+from weir.tasks.context import CURRENT, TaskContext
 from weir.tasks.handle import TaskHandle
 from weir.tasks.task import PreparedCall, Task
 
@@ -70,7 +71,9 @@ def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
             f"the call of `{call.task.name}` has an `idempotency_key` or a `deliver_at`; a workflow makes "
             "its own keys, and begins when it is pushed, so leave them out"
         )
-    message = call.task.message(options, call.args, call.kwargs, partial=takes_result)
+    # The workflow has keys of its own. With one given here, none is made and counted for this call.
+    unkeyed = replace(options, idempotency_key="of the workflow")
+    message = call.task.message(unkeyed, call.args, call.kwargs, partial=takes_result)
     return {
         "task": call.task.name,
         "queue": message.queue,
@@ -136,17 +139,19 @@ class TaskChain:
         if not calls:
             raise Misconfigured("a chain needs at least one call")
         self.calls = tuple(calls)
-        self._id = new_id()
+        self.id = _workflow_id(
+            "chain", [step_of(call, takes_result=bool(at)) for at, call in enumerate(calls)]
+        )
 
     def push(self) -> TaskHandle[Any]:
         """Push the first call; returns its handle."""
-        message = self.message(None, key=f"chain:{self._id}")
+        message = self.message(None, key=f"chain:{self.id}")
         result = self._task.app.wait(lambda backend: backend.push_message(message))
         return self.calls[0].handle(message, result)
 
     async def apush(self) -> TaskHandle[Any]:
         """`push` for code with an event loop."""
-        message = self.message(None, key=f"chain:{self._id}")
+        message = self.message(None, key=f"chain:{self.id}")
         return self.calls[0].handle(message, await self._task.app.backend().push_message(message))
 
     def message(self, group: GroupPlace | None, *, key: str) -> OutgoingMessage:
@@ -172,10 +177,10 @@ class TaskGroup:
     ) -> None:
         if not members:
             raise Misconfigured("a group needs at least one call")
-        self.id = new_id()
         self._members = tuple(members)
         self._then = None if then is None else step_of(then, takes_result=False)
         self._failed = None if failed is None else step_of(failed, takes_result=False)
+        self.id = _workflow_id("group", [[one.id for one in members], self._then, self._failed])
 
     def push(self) -> list[TaskHandle[Any]]:
         """Push every member; returns a handle per member."""
@@ -209,6 +214,15 @@ class TaskGroup:
             member.calls[0].handle(message, result)
             for member, message, result in zip(self._members, messages, results, strict=True)
         ]
+
+
+def _workflow_id(kind: str, content: Any) -> str:
+    """The id of a workflow. Made inside a task it is the same in each attempt, so its pushes happen once."""
+    context = CURRENT.get()
+    if context is None:
+        return new_id()
+    key = context.push_key(kind, json.dumps(content).encode())
+    return hashlib.blake2b(key.encode(), digest_size=16, person=b"weir workflow").hexdigest()
 
 
 def chain(*calls: PreparedCall[Any]) -> TaskChain:

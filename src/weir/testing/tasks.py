@@ -69,6 +69,7 @@ class MemoryTasks:
         self._tasks = BrokerTasks(app, self.broker, executor=DaemonThreads())
         self._thread = LoopThread()
         self._timeouts: dict[str, int | None] = {}
+        self._passing: list[tuple[Delivery, HandlerOutcome]] = []
         self._ticked_ms: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -159,9 +160,15 @@ class MemoryTasks:
 
     async def _run_ready(self) -> int:
         done = 0
+        await self._pass_on()
         while found := await self.broker.dequeue(self.environment, consumer="test", limit=MAX_BATCH):
             for delivery in found:
-                await self.settle(delivery, await self._attempt(delivery))
+                outcome = await self._attempt(delivery)
+                if outcome.ending is Ending.WAITING:
+                    self._passing.append((delivery, outcome))
+                else:
+                    await self.settle(delivery, outcome)
+            await self._pass_on()
             done += len(found)
             if done > MOST_RUNS:
                 raise AssertionError(f"{done} attempts at once; do tasks push each other for ever?")
@@ -171,6 +178,17 @@ class MemoryTasks:
         await self.broker.drop_dead(shard, [one.message_id for one in dead])
         self.dead += dead
         return done + (await self._run_ready() if dead else 0)
+
+    async def _pass_on(self) -> None:
+        """Try again to pass on the messages for which a next queue had no room."""
+        waiting, self._passing = self._passing, []
+        for delivery, before in waiting:
+            assert before.pass_on is not None
+            outcome = await before.pass_on()
+            if outcome.ending is Ending.WAITING:
+                self._passing.append((delivery, outcome))
+            else:
+                await self.settle(delivery, outcome)
 
     async def _attempt(self, delivery: Delivery) -> HandlerOutcome:
         """Run one attempt within the time of its queue. Whatever a task raises is its outcome."""

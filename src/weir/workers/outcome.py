@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,8 @@ class Ending(StrEnum):
     """The queue's delivery policy decides when the message is tried again, or whether it dies."""
     REJECTED = "rejected"
     """The message goes to the dead letters without another attempt."""
+    WAITING = "waiting"
+    """The handler ended, and the next queue is full. Only the passing on is tried again, by `pass_on`."""
     LOST = "lost"
     """The lease was lost while the handler ran; another consumer may have the message."""
     CANCELLED = "cancelled"
@@ -33,13 +36,28 @@ class HandlerOutcome:
     result: Any = None
     uncounted: bool = False
     """The message was not tried at all. It is tried again, however few attempts are left."""
+    pass_on: Callable[[], Awaitable[HandlerOutcome]] | None = None
+    """Of a waiting outcome: tries again to pass the message on, and returns the outcome then."""
     kept: bytes | None = None
     """The result of a task as JSON, to be kept in Redis with the ack."""
 
 
+BUSY_DELAY_MS = 1_000
+"""How long a message waits that was given back because a queue that its handler pushed to is full."""
 UNKNOWN_DELAY_MS = 10_000
 """How long a message waits that this worker cannot run. Short, because a deploy may bring its handler; not
 shorter, because each look costs a lease."""
+
+
+PASS_ON_EVERY_S = 1.0
+"""How often a message whose handler ended asks whether the next queue has room."""
+MOST_WAITING = 100
+"""A worker that holds as many messages for which a next queue has no room claims no more from their queue."""
+
+
+def waiting(error: str, pass_on: Callable[[], Awaitable[HandlerOutcome]]) -> HandlerOutcome:
+    """The outcome of a message whose next queue has no room."""
+    return HandlerOutcome(ending=Ending.WAITING, error=error, pass_on=pass_on)
 
 
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:
@@ -91,5 +109,6 @@ LOST = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
 CANCELLED = HandlerOutcome(ending=Ending.CANCELLED, error="the message was cancelled")
 STOPPED = failed("the worker stopped", delay_ms=0)
 """The handler ran and was stopped. It may have had effects, so the attempt counts."""
+NOT_PASSED_ON = given_back("the worker stopped while the next queue had no room")
 NO_SLOT = given_back("no slot of the worker was free")
 NEVER_BEGUN = given_back("the worker stopped")

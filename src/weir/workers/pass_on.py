@@ -13,18 +13,19 @@ import orjson
 from weir.deadletters.lineage import LINEAGE
 from weir.lineage.children import ChildMessage, Kinship
 from weir.model.durations import Duration, to_optional_ms
-from weir.model.handling import Retry
+from weir.model.handling import NoRoom
 from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
 from weir.model.message_headers import CHAINED_FROM
 from weir.model.names import QueueRef
 from weir.model.push_keys import PushKeys
 from weir.model.trace_context import trace_headers_of
+from weir.workers.outcome import BUSY_DELAY_MS
 
 if TYPE_CHECKING:
     from weir.workers.run_message import Tools
 
-# How long a message waits for its next attempt if the queue that it passes work on to is full.
-BUSY_DELAY_MS = 1_000
+# A push inside a handler waits for room for 2 s. Then its message is given back, and another has the slot.
+PUSH_EVERY_S, PUSH_TRIES = 0.2, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class ChainedPushes:
         priority: int | None,
         delay: Duration | None,
     ) -> str:
-        """Push a message; returns its id. Raises Retry if the queue is full, NotFound if it is unknown."""
+        """Push a message; returns its id. NoRoom if the queue stays full, NotFound if it is unknown."""
         own = {**trace_headers_of(self.delivery.headers), **(headers or {})}
         if not isinstance(payload, bytes):
             payload = orjson.dumps(payload)
@@ -74,8 +75,13 @@ class ChainedPushes:
         )
         target = self.delivery.queue.scope.queue(queue)
         answer = await chain(target, message, self.delivery, self.tools)
+        for _ in range(PUSH_TRIES):
+            if answer.outcome not in (Enqueue.FULL, Enqueue.GATED):
+                break
+            await asyncio.sleep(PUSH_EVERY_S)
+            answer = await chain(target, message, self.delivery, self.tools)
         if answer.outcome in (Enqueue.FULL, Enqueue.GATED):
-            raise Retry(f"queue `{queue}` takes nothing now", delay=BUSY_DELAY_MS / 1_000)
+            raise NoRoom(f"queue `{queue}` takes nothing now", delay=BUSY_DELAY_MS / 1_000)
         return answer.message_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -39,9 +39,10 @@ from weir.workers.outcome import (
     raised,
     rejected,
     timed_out,
+    waiting,
 )
 from weir.workers.own_context import OwnContext
-from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
+from weir.workers.pass_on import ChainedPushes, chain, chained_headers
 from weir.workers.traced_run import trace_request, trace_run
 from weir.workers.variables import inputs_of
 
@@ -110,20 +111,31 @@ async def within(
 
 
 async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
+    match spec.action:
+        case MapToCommand() as action:
+            return await _told(_command_and_more(delivery, spec, action, tools))
+        case DeliverTo() as action:
+            return await _told(_deliver(delivery, action, tools))
+        case EnqueueTo() as action:
+            return await _told(_enqueue(delivery, spec, action, tools))
+        case None if tools.tasks is not None:
+            return await _told(tools.tasks.run_delivery(delivery))
+        case None:
+            told = f"queue `{spec.name}` has no action any more"
+            return given_back(told, delay_ms=UNKNOWN_DELAY_MS)
+
+
+async def _command_and_more(
+    delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools
+) -> HandlerOutcome:
+    outcome = await _command(delivery, spec, action, tools)
+    return await _pass_on(delivery, spec, action.then, outcome, tools)
+
+
+async def _told(acting: Awaitable[HandlerOutcome]) -> HandlerOutcome:
+    """The outcome of a step; an error of Weir becomes an outcome too."""
     try:
-        match spec.action:
-            case MapToCommand() as action:
-                outcome = await _command(delivery, spec, action, tools)
-                return await _pass_on(delivery, spec, action.then, outcome, tools)
-            case DeliverTo() as action:
-                return await _deliver(delivery, action, tools)
-            case EnqueueTo() as action:
-                return await _enqueue(delivery, spec, action, tools)
-            case None if tools.tasks is not None:
-                return await tools.tasks.run_delivery(delivery)
-            case None:
-                told = f"queue `{spec.name}` has no action any more"
-                return given_back(told, delay_ms=UNKNOWN_DELAY_MS)
+        return await acting
     except InvalidInput as error:
         return rejected(error.message)
     except WeirError as error:
@@ -148,14 +160,13 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
 async def _pass_on(
     delivery: Delivery, spec: QueueSpec, chain: EnqueueTo | None, outcome: HandlerOutcome, tools: Tools
 ) -> HandlerOutcome:
-    """Pass the message on if its command is done. The outcome is then still the command's.
-
-    If the next queue does not take the message, the next attempt runs the command again.
-    """
+    """Pass the message on if its command is done. The outcome is then still the command's."""
     if chain is None or outcome.ending is not Ending.DONE:
         return outcome
     more = {RESULT: _json_form(outcome.result)} if chain.inputs else NO_VARIABLES
     passed = await _enqueue(delivery, spec, chain, tools, more)
+    if passed.ending is Ending.WAITING:
+        return waiting(passed.error, lambda: _told(_pass_on(delivery, spec, chain, outcome, tools)))
     return outcome if passed.ending is Ending.DONE else passed
 
 
@@ -295,7 +306,8 @@ async def _enqueue(
         case Enqueue.ACCEPTED | Enqueue.DUPLICATE | Enqueue.KEY_REUSED:
             return done({"queue": action.queue, "message_id": answer.message_id})
         case Enqueue.FULL | Enqueue.GATED:
-            return failed(f"queue `{action.queue}` takes nothing now", delay_ms=BUSY_DELAY_MS)
+            told = f"queue `{action.queue}` takes nothing now"
+            return waiting(told, lambda: _told(_enqueue(delivery, spec, action, tools, more)))
 
 
 def _json_form(result: Any) -> Any:

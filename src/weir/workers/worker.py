@@ -22,7 +22,18 @@ from weir.workers.cancellations import Cancellations
 from weir.workers.claim import WAIT_MS, Claimer
 from weir.workers.held import HeldMessage
 from weir.workers.journal import AttemptJournal, AttemptRecord
-from weir.workers.outcome import CANCELLED, LOST, NEVER_BEGUN, NO_SLOT, Ending, HandlerOutcome
+from weir.workers.outcome import (
+    CANCELLED,
+    LOST,
+    MOST_WAITING,
+    NEVER_BEGUN,
+    NO_SLOT,
+    NOT_PASSED_ON,
+    PASS_ON_EVERY_S,
+    Ending,
+    HandlerOutcome,
+    raised,
+)
 from weir.workers.prefetch import Prefetch
 from weir.workers.renew import Renewer
 from weir.workers.run_message import Tools
@@ -96,6 +107,7 @@ class Worker:
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._passing: dict[HeldMessage, asyncio.Task[None]] = {}
         self.processed = 0
 
     @property
@@ -174,7 +186,9 @@ class Worker:
         )
 
     def _blocked(self, queue: QueueRef) -> bool:
-        """Whether the queue's endpoint is disabled; its messages then stay in the queue."""
+        """Whether the queue's messages must stay in the queue: its endpoint is disabled, or too many wait."""
+        if sum(held.delivery.queue == queue for held in self._passing) >= MOST_WAITING:
+            return True
         spec = self._specs.snapshot.queues.get(queue)
         action = spec.action if spec else None
         return isinstance(action, DeliverTo) and self._tools.log.is_disabled(queue.scope, action.url)
@@ -204,11 +218,30 @@ class Worker:
 
     def _settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
         """Take a message whose handler ended."""
+        if outcome.ending is Ending.WAITING:
+            held.task = asyncio.create_task(self._keep_passing_on(held, outcome), name="pass on")
+            self._passing[held] = held.task
+            return
         self._renewer.release(held)
         if outcome.ending in _UNSETTLED:
             self._record(held, outcome, outcome.ending.value)
         else:
             self._settling.settle(held, outcome)
+
+    async def _keep_passing_on(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
+        """Try to pass a message on until there is room. It has no slot, and its lease is renewed."""
+        try:
+            while outcome.pass_on is not None:
+                await asyncio.sleep(PASS_ON_EVERY_S)
+                outcome = await outcome.pass_on()
+        except asyncio.CancelledError:
+            outcome = held.stopped_by or NOT_PASSED_ON
+        except Exception as error:  # whatever the values of an expression raise
+            outcome = raised(error)
+        del self._passing[held]
+        held.task = None
+        held.end(now_ms=self._tools.clock.now_ms())
+        self._settle(held, outcome)
 
     def _lose(self, held: HeldMessage, answer: Settlement) -> None:
         """Stop the handler of a message whose lease could not be renewed."""
@@ -272,6 +305,7 @@ class Worker:
             async with asyncio.timeout(self._options.drain_s):
                 await self._slots.wait_until_empty()
         await self._slots.stop()
+        await cancel_and_wait(list(self._passing.values()))
         self._give_back([self._prefetch.take() for _ in range(self.fetched_ahead)], NEVER_BEGUN)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SETTLE_S):
