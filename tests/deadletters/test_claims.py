@@ -21,6 +21,7 @@ from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
 from weir.deadletters.evaluation import judged
 from weir.deadletters.filters import Filter
+from weir.deadletters.rates import SendLimits
 from weir.deadletters.replay import CLAIM_MS as LETTERS_MS
 from weir.deadletters.replay import Hand
 from weir.errors import BrokerUnavailable, Conflict
@@ -430,3 +431,25 @@ async def test_a_long_batch_keeps_its_claim(world: World, monkeypatch: pytest.Mo
     stepped = await world.runner.step(action.id)
     assert stepped is not None
     assert (stepped.done, renewals) == (1, 1)
+
+
+async def test_an_action_goes_on_at_once_when_the_clock_stepped_back(world: World) -> None:
+    await dead(world, 1)
+    action = await world.start(bulk())
+    world.clock.advance(-3_600_000)
+    assert await world.runner._claim(action.id) is not None, "its pause ended before the step"
+    world.clock.advance(-3_600_000)
+    stepped = await world.runner.step(action.id)
+    assert stepped is not None, "and so did the claim of a process that died"
+    assert stepped.done == 1
+
+
+async def test_a_slow_rate_is_kept_to_although_its_pause_is_long(world: World) -> None:
+    await dead(world, 2)
+    action = await world.start(replace(bulk(), limits=SendLimits(rate_per_s=0.001)))
+    assert (stepped := await world.runner.step(action.id)) is not None
+    assert stepped.done == 1
+    world.clock.advance(900_000)
+    assert await world.runner.step(action.id) is None
+    world.clock.advance(100_000)
+    assert await world.runner.step(action.id) is not None

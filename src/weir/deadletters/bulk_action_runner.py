@@ -47,6 +47,8 @@ RETRY_MS = 1_000
 """When to try again if a store that the action needs is out of reach."""
 PATIENCE = ItemPatience(tries=5, longest_s=60, backoff=Backoff(first_s=1, longest_s=300, factor=4))
 """Batches in a row that may fail, or end their process, before their action is given up."""
+LONGEST_PAUSE_MS = 600 * SECOND_MS
+"""No pause lasts longer, except one that keeps to a rate: twice the longest of `PATIENCE`."""
 CLAIM_MS = 15 * SECOND_MS
 """When another runner may take over, if the one that works does not renew its claim."""
 RENEW_S = CLAIM_MS / SECOND_MS / 3
@@ -109,6 +111,7 @@ class BulkActionRunner:
             id=action_id,
             claim=new_id(),
             claim_ms=CLAIM_MS,
+            longest_ms=LONGEST_PAUSE_MS,
             now_ms=self._clock.now_ms(),
             busy=list(passing_over),
             served=list(self._served),

@@ -77,8 +77,10 @@ UPDATE weir.dead_letter_tasks AS t
 SET claim = %(claim)s::uuid, tries = tries + 1, claimed_until_ms = %(now_ms)s + %(claim_ms)s * (tries + 1)
 WHERE id = (
     SELECT id FROM weir.dead_letter_tasks
-    WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
-      -- A claim that ends later than one that begins now is of before the clock stepped back.
+    WHERE state IN ('pending', 'running')
+      -- A pause or claim that ends later than one that begins now can is of before the clock stepped back, and has ended.
+      AND (next_at_ms <= %(now_ms)s
+           OR next_at_ms > %(now_ms)s + greatest(%(longest_ms)s, 2000 / greatest(coalesce(rate_per_s, 1), 1e-9)))
       AND (claimed_until_ms IS NULL OR claimed_until_ms <= %(now_ms)s
            OR claimed_until_ms > %(now_ms)s + %(claim_ms)s * (tries + 1))
       AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
