@@ -363,4 +363,11 @@ class Broker(Protocol):
     async def forbid_direct(self, shard: int) -> None:
         """End the direct allowance, until `allow_direct` is called again."""
 
+    async def let_lapse(self, shard: int, *, until_ms: int) -> None:
+        """Let leases lapse that ended by this time of the store's clock, and never take that back.
+
+        If this was never called, leases lapse when they end. A lease that has ended and may not
+        lapse is still its holder's. A shard whose caller is missed for `KEPT_MS` goes on alone.
+        """
+
     async def aclose(self) -> None: ...

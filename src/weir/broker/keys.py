@@ -16,6 +16,8 @@
     weir:{shard-3}:settled_before        hash    the same, of the time before `settled` was full
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
+    weir:{shard-3}:lapses                hash    until_ms: leases that ended by then may lapse;
+                                                 missed_ms: when a script first missed its keeper
     weir:{shard-3}:gate_times            zset    closed gates (queue, operation, partition) -> since when
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
     weir:{shard-3}:metrics_switch        hash    whether metrics are off, since when, who and why; see
@@ -84,6 +86,7 @@ SHARD_PARTS = (
     "settled",
     "settled_before",
     "direct",
+    "lapses",
     "gate_times",
     LAYOUTS,
     SWITCH,

@@ -182,6 +182,13 @@ SETTLED_MS = 60_000
 """For how long it is remembered how a lease was settled, unless `MOST_SETTLED` others follow sooner."""
 MOST_SETTLED = 20_000
 """Of so many settlements at least a shard remembers the last ones, and of twice as many at most."""
+LATE_MS = 2_000
+"""A keeper that is longer behind than this is missed. It moves the shards on about twice a second."""
+KEPT_MS = 60_000
+"""For how long scripts that miss their keeper let no lease lapse. A queued settlement whose process was
+killed is tried again within this, after 30 s."""
+LOOK_MS = 250
+"""While a lease that has ended may not lapse, its queue is looked at so often."""
 VOID_GRANT = (1 << 32) - 1
 """Stands for a void operation where `close_gates` says how many messages may come."""
 DEATH_REASONS = tuple(DeathReason)
@@ -245,6 +252,10 @@ def lua_settled() -> str:
         f"local SETTLED_MS, MOST_SETTLED, ACKED = {SETTLED_MS}, {MOST_SETTLED}, 'a'\n"
         "local FAILED = {nack = {d = 'n', x = 'x'}, dead_letter = {d = 't'}}\n"
     )
+
+
+def lua_lapse_bounds() -> str:
+    return f"local LAPSES = {{late_ms = {LATE_MS}, kept_ms = {KEPT_MS}, look_ms = {LOOK_MS}}}\n"
 
 
 def lua_void_grant() -> str:

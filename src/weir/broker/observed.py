@@ -411,6 +411,10 @@ class Observed:
         with self._heard("forbid_direct", 1):
             await self.inner.forbid_direct(shard)
 
+    async def let_lapse(self, shard: int, *, until_ms: int) -> None:
+        with self._heard("let_lapse", 1):
+            await self.inner.let_lapse(shard, until_ms=until_ms)
+
     async def aclose(self) -> None:
         await self.inner.aclose()
 

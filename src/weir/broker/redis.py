@@ -197,6 +197,10 @@ class RedisBroker(RedisMessages):
         checks.check_shard(shard, shards=self._shards)
         await self._runner.run("allow_direct", shard, 0)
 
+    async def let_lapse(self, shard: int, *, until_ms: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        await self._runner.run("let_lapse", shard, until_ms)
+
     async def now_ms(self, shard: int) -> int:
         checks.check_shard(shard, shards=self._shards)
         now: int = (await self._runner.run("now", shard))[1]

@@ -71,6 +71,8 @@ class Queued:
     estimated_wait_ms: int | None
     reason: str
     message_id: MessageId | None = None
+    lease_kept_ms: int | None = None
+    """Of a settlement: for how long at least its lease cannot lapse, from now on. None for a push."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,7 @@ class Settlements(DirectSettler):
             position=ticket.position,
             estimated_wait_ms=ticket.estimated_wait_ms,
             reason=ticket.reason.value,
+            lease_kept_ms=self._reach.leases_kept_ms(self._reach.shard(queue)),
         )
 
 

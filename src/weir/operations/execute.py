@@ -16,7 +16,7 @@ import structlog
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, CallAnswer, ForOperations
-from weir.errors import BrokerUnavailable, CallStale, InvalidInput, Unavailable, WeirError
+from weir.errors import BrokerUnavailable, CallStale, InvalidInput, LeaseLost, Unavailable, WeirError
 from weir.model.ids import NamedCall
 from weir.model.item_loops import is_own_end, text_of
 from weir.model.limits import MAX_BATCH
@@ -32,6 +32,7 @@ OUTAGE_DELAY_MS = 250
 FULL_DELAY_MS = 250
 RETRY_DELAY_MS = 200
 MAX_RETRY_DELAY_MS = 10_000
+_MOST_NAMED = 5
 _SETTLING = (OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
 
 
@@ -80,7 +81,27 @@ async def _run_alone(broker: Broker, operation: Claimed) -> list[SettledOperatio
         outcomes = await settle_through(broker, settle.verb, settle.failures)
     except BaseException as error:
         return [failed(operation, error)]
-    return [_completed(operation, {"settlements": [outcome.value for outcome in outcomes]})]
+    return [_settled(operation, settle.failures, outcomes)]
+
+
+def _settled(
+    operation: Claimed, failures: Sequence[Failure], outcomes: Sequence[Settlement]
+) -> SettledOperation:
+    """The end of a settlement. It has failed if it came too late for any of its leases."""
+    result = {"settlements": [outcome.value for outcome in outcomes]}
+    late = [
+        failure.lease.message_id
+        for failure, outcome in zip(failures, outcomes, strict=True)
+        if outcome is Settlement.LAPSED
+    ]
+    if not late:
+        return _completed(operation, result)
+    named = ", ".join(f"`{one}`" for one in late[:_MOST_NAMED]) + (", …" if len(late) > _MOST_NAMED else "")
+    text = (
+        f"{LeaseLost.code}: {len(late)} of {len(outcomes)} leases lapsed or were settled before; "
+        f"nothing changed for {named}"
+    )
+    return replace(_failed_for_good(operation, text), counted=False, result=result)
 
 
 async def settle_through(broker: Broker, verb: Verb, failures: Sequence[Failure]) -> list[Settlement]:

@@ -7,12 +7,15 @@ gate stays open.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 from weir.broker.broker import Broker, Gated
+from weir.broker.layout import KEPT_MS
 from weir.errors import BrokerUnavailable, NotFound, WeirError
 from weir.model.asyncio_tasks import all_of
+from weir.model.durations import SECOND_MS
 from weir.model.ids import OperationId
 from weir.model.names import QueueRef
 from weir.model.shards import shard_finder
@@ -39,12 +42,21 @@ class Reach:
     def __init__(self, shards: int) -> None:
         self.shard = shard_finder(shards)
         self.lost: set[int] = set()
+        self._leases_kept_s: dict[int, float] = {}
 
     def lose(self, shard: int) -> None:
         self.lost.add(shard)
 
     def regain(self, shard: int) -> None:
         self.lost.discard(shard)
+
+    def keep_leases(self, shard: int, *, since_s: float) -> None:
+        """The keeper let leases lapse only if no queued acknowledgment named them then."""
+        self._leases_kept_s[shard] = since_s + KEPT_MS / SECOND_MS
+
+    def leases_kept_ms(self, shard: int) -> int:
+        """For how much longer at least the broker lets no lease lapse, should it stay out of reach."""
+        return max(0, int((self._leases_kept_s.get(shard, 0.0) - time.monotonic()) * SECOND_MS))
 
 
 def is_unknown(error: WeirError) -> bool:

@@ -14,11 +14,20 @@ A keeper that gets no answer from PostgreSQL extends its last allowance in the b
   was queued. `lapse` waits longer if PostgreSQL was silent in that time, unless the broker closes the gate.
 - If PostgreSQL answered the process that waits and did not answer a keeper, that keeper may have extended its
   allowance beyond that. It takes the allowance back in its next round that PostgreSQL answers.
+
+In the same round it lets leases lapse. A settlement that was queued while the broker was out of reach
+holds its lease, so a lease may lapse only if no such settlement can be waiting. The keeper reads the
+broker's clock and then asks PostgreSQL since when the oldest settlement of the shard waits. Leases that ended
+before both may lapse: a settlement that came while they ran was queued earlier than that, and is done.
+While a store was away no lease lapsed. So a settlement that was queued then holds its lease even if that had
+ended: until all of them are done, nothing lapses.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -26,9 +35,11 @@ from typing import TypeVar
 import structlog
 
 from weir.broker.broker import Broker, Gated
+from weir.broker.layout import LATE_MS
 from weir.control.database import Database, Row, execute, fetch
 from weir.control.scopes import queue_of_row
 from weir.errors import Unavailable, WeirError
+from weir.model.durations import SECOND_MS
 from weir.model.item_loops import text_of
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
@@ -44,10 +55,12 @@ clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7
 _CLOSING_S = 5.0
 """After this long PostgreSQL takes the locks from a keeper that froze while it closed gates."""
 _BATCH = 1_000
+_REQUEST_MS = int((BROKER_ANSWER_S + PATIENCE_S) * SECOND_MS)
+"""A settlement waits about so long for the broker before it is queued; its lease may end meanwhile."""
 
 
 class Keeper:
-    """Renews the direct allowance of every shard, and closes the gates that are still open."""
+    """Renews the direct allowance of every shard, lets leases lapse, and closes gates that are still open."""
 
     def __init__(
         self,
@@ -67,6 +80,10 @@ class Keeper:
         self._extended: set[int] = set()
         """Shards whose allowance this keeper extended since PostgreSQL last answered."""
         self._some_refused = asyncio.Event()
+        self._seen_s: dict[int, float] = {}
+        """When both stores last answered, for each shard."""
+        self._returned_ms: dict[int, int] = {}
+        """When they were both back, by the clock of each shard, and other processes had noticed as well."""
         self._alone = False
         """Whether the last round did without PostgreSQL."""
 
@@ -105,11 +122,13 @@ class Keeper:
 
     async def renew(self) -> None:
         """Extend the allowance of every shard that can be reached, unless PostgreSQL refuses it."""
+        began_s = time.monotonic()
         clocks = await self._read_clocks()
         if not clocks:
             return
+        horizons: dict[int, int] = {}
         try:
-            granted = await self._grant(clocks)
+            granted, waiting_ms = await self._grant(clocks)
         except WeirError as error:
             self._go_alone(error)
             granted = {shard for shard, now_ms in clocks.items() if self._granted.get(shard, 0) > now_ms}
@@ -120,7 +139,11 @@ class Keeper:
             self._take_refusals(refused)
             await self._ask_each(self._extended & refused, self._broker.forbid_direct)
             self._extended.clear()
-        await self._allow({shard: clocks[shard] + self._allowance_ms for shard in granted})
+            horizons = self._horizons(clocks, waiting_ms, began_s)
+        await asyncio.gather(
+            self._allow({shard: clocks[shard] + self._allowance_ms for shard in granted}),
+            self._let_lapse(horizons, began_s),
+        )
 
     def _go_alone(self, error: WeirError) -> None:
         if not self._alone:
@@ -141,12 +164,14 @@ class Keeper:
             self._reach.regain(shard)
         return answers
 
-    async def _grant(self, shards: Iterable[int]) -> set[int]:
+    async def _grant(self, shards: Iterable[int]) -> tuple[set[int], dict[int, int]]:
+        """The shards that are allowed to write directly, and how long their oldest settlements wait."""
         async with self._database.connection(within_s=PATIENCE_S) as connection:
             rows = await fetch(
                 connection, QUERIES["grant_direct"], shards=list(shards), allowance_ms=self._allowance_ms
             )
-        return {row["shard"] for row in rows}
+            waiting = await fetch(connection, QUERIES["oldest_settlements"], shards=list(shards))
+        return {row["shard"] for row in rows}, {row["shard"]: row["waiting_ms"] for row in waiting}
 
     async def _allow(self, until: dict[int, int]) -> None:
         async def allow(shard: int) -> None:
@@ -154,6 +179,26 @@ class Keeper:
 
         for shard in await self._ask_each(until, allow):
             self._granted[shard] = until[shard]
+
+    def _horizons(self, clocks: dict[int, int], waiting_ms: dict[int, int], began_s: float) -> dict[int, int]:
+        """Until when leases may lapse, where that may be moved on."""
+        horizons: dict[int, int] = {}
+        for shard, now_ms in clocks.items():
+            if began_s - self._seen_s.get(shard, -math.inf) > LATE_MS / SECOND_MS:
+                self._returned_ms[shard] = now_ms + LATE_MS
+            self._seen_s[shard] = began_s
+            if shard not in waiting_ms:
+                horizons[shard] = now_ms
+            elif now_ms - waiting_ms[shard] > self._returned_ms[shard]:
+                horizons[shard] = now_ms - waiting_ms[shard] - _REQUEST_MS
+        return horizons
+
+    async def _let_lapse(self, horizons: dict[int, int], began_s: float) -> None:
+        async def let_lapse(shard: int) -> None:
+            await self._broker.let_lapse(shard, until_ms=horizons[shard])
+
+        for shard in await self._ask_each(horizons, let_lapse):
+            self._reach.keep_leases(shard, since_s=began_s)
 
     async def _ask_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
         """Ask all shards at the same time; a shard that does not answer soon is out of reach."""

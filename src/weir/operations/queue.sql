@@ -174,6 +174,15 @@ ON CONFLICT (shard) DO UPDATE SET granted_until_ms = excluded.granted_until_ms
 WHERE d.ungated = 0
 RETURNING d.shard;
 
+-- name: oldest_settlements
+-- How long the oldest settlement of each shard waits already. One that failed for a reason of its own holds up nothing.
+SELECT t.shard, weir.clock_ms() - o.created_ms AS waiting_ms
+FROM unnest(%(shards)s::int[]) AS t (shard) CROSS JOIN LATERAL (
+    SELECT created_ms FROM weir.operations
+    WHERE shard = t.shard AND type IN ('ACK_BATCH', 'ACK_SINGLE') AND status IN ('pending', 'processing') AND retry_count = 0
+    ORDER BY created_ms LIMIT 1
+) AS o;
+
 -- name: ping
 -- Whether PostgreSQL answers.
 SELECT weir.clock_ms() AS now_ms;

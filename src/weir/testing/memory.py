@@ -52,6 +52,7 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event, queue_state
 from weir.testing.memory_gates import MemoryGates
+from weir.testing.memory_lapses import LapseHorizon
 from weir.testing.memory_lives import take_logged
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
@@ -87,6 +88,7 @@ class MemoryBroker(MemoryMessages):
         self._logs: defaultdict[EnvironmentRef, EnvironmentLogs] = defaultdict(EnvironmentLogs)
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
         self._gates = MemoryGates()
+        self._horizons = [LapseHorizon() for _ in range(shards)]
         self._turns = MemoryTurns()
         self._touched: dict[QueueRef, int] = {}
         self._kept, self._members = defaultdict(lambda: (0, None)), defaultdict(set)
@@ -106,7 +108,7 @@ class MemoryBroker(MemoryMessages):
         checks.check_spec(spec)
         model = self._queues.get(queue)
         if model is None:
-            self._queues[queue] = QueueModel(queue, spec)
+            self._queues[queue] = QueueModel(queue, spec, self._horizons[self._shard(queue.scope)])
             self._queues[queue].odometers.update(self._retired.pop(queue, {}))
         elif model.entries and model.spec.ordering is not spec.ordering:
             raise checks.ordering_kept(queue.queue)
@@ -429,6 +431,11 @@ class MemoryBroker(MemoryMessages):
     async def forbid_direct(self, shard: int) -> None:
         checks.check_shard(shard, shards=self._shards)
         self._gates.forbid(shard)
+
+    async def let_lapse(self, shard: int, *, until_ms: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        self._horizons[shard].move(until_ms, now=self._clock.now_ms())
+        self._wake()
 
     async def aclose(self) -> None:
         self._wake()

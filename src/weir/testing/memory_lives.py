@@ -91,16 +91,17 @@ def keeps_life(history: int, message_id: MessageId) -> bool:
 
 
 def attempts_now(entry: WaitingEntry, now: int, end: AttemptEnd) -> list[LifeAttempt]:
-    """The attempt that ends now, if the message is leased; if the lease is over, it ended with the lease."""
+    """The attempt that ends now, if the message is leased; if nobody settled its lease until that was over,
+    it ended with the lease."""
     lease = entry.lease
     if lease is None:
         return []
-    over = lease.until_ms <= now
+    over = end in (AttemptEnd.LAPSED, AttemptEnd.CANCELLED) and lease.until_ms <= now
     return [
         LifeAttempt(
             started_at_ms=lease.from_ms,
             # No earlier than it began, even if the clock went back.
-            ended_at_ms=max(lease.from_ms, min(lease.until_ms, now)),
+            ended_at_ms=max(lease.from_ms, min(lease.until_ms, now) if over else now),
             end=AttemptEnd.LAPSED if over else end,
             consumer=lease.consumer,
         )

@@ -30,6 +30,7 @@ from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.testing.memory_entries import Lease, WaitingEntry, dead_message_of, delivery_of
+from weir.testing.memory_lapses import LapseHorizon
 from weir.testing.memory_lives import EndedMessage, attempts_now, ended_message, keeps_life
 from weir.testing.memory_waits import MessagePhase, QueueLogs
 
@@ -50,8 +51,9 @@ class MemoryCounts:
 class QueueModel:
     """The state of one queue and every change that it allows."""
 
-    def __init__(self, ref: QueueRef, spec: QueueSpec) -> None:
+    def __init__(self, ref: QueueRef, spec: QueueSpec, horizon: LapseHorizon) -> None:
         self.ref = ref
+        self._horizon = horizon
         self.spec = spec
         self.paused = False
         self.popped = False
@@ -287,7 +289,10 @@ class QueueModel:
         entry = self.entries.get(ref.message_id)
         if entry is None or entry.lease is None or entry.lease.token != ref.token:
             return None
-        return entry if entry.lease.until_ms > now else None
+        return None if self._over(entry.lease, now) else entry
+
+    def _over(self, lease: Lease, now: int) -> bool:
+        return lease.until_ms <= now and lease.until_ms <= self._horizon.at(now)
 
     def ack(self, ref: LeaseRef, now: int, counts: MemoryCounts) -> Settlement:
         entry = self.held(ref, now)
@@ -447,7 +452,7 @@ class QueueModel:
 
     def bring_back(self, now: int, counts: MemoryCounts) -> None:
         """Return messages whose lease lapsed, and place messages whose time has come."""
-        lapsed = [e for e in self.entries.values() if e.lease is not None and e.lease.until_ms <= now]
+        lapsed = [e for e in self.entries.values() if e.lease is not None and self._over(e.lease, now)]
         for entry in sorted(lapsed, key=lambda e: (e.lease.until_ms if e.lease else 0, e.message.id)):
             self._lapse(entry, now, counts)
         due = [e for e in self.waiting() if not e.ready and e.available_at_ms <= now]
@@ -486,7 +491,9 @@ class QueueModel:
 
     def next_change_ms(self, now: int) -> int | None:
         """When time alone will next change this queue; None if it never will."""
-        times = [e.lease.until_ms for e in self.entries.values() if e.lease is not None]
+        leases = [e.lease for e in self.entries.values() if e.lease is not None]
+        # A lease that has ended and may not lapse yet: `let_lapse` wakes up who waits.
+        times = [one.until_ms for one in leases if one.until_ms > now or self._over(one, now)]
         times += [e.expires_at_ms for e in self.waiting()]
         times += [e.available_at_ms for e in self.waiting() if not e.ready]
         return max(min(times), now) if times else None

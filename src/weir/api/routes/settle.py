@@ -165,7 +165,7 @@ def settled_document(item: SettleItem, answer: SettleAnswer) -> dict[str, Any]:
         case Settled(outcome=Settlement.DONE):
             return {**head, "status": _DONE[item.verb]}
         case Queued():
-            return {**head, **queued_document(answer), **head}
+            return {**queued_document(answer), **head, "lease_kept_ms": answer.lease_kept_ms}
         case Refused():
             return {**head, "status": "refused", "problem": problem(answer.error)}
         case Settled(outcome=Settlement.LAPSED):

@@ -245,6 +245,13 @@ class SettleAnswerBody(BaseModel):
     position: int | None = None
     estimated_wait_ms: int | None = None
     reason: str | None = None
+    lease_kept_ms: int | None = Field(
+        default=None,
+        description=(
+            "If it is queued: for how long its lease cannot lapse, should Redis stay away; "
+            "0 promises nothing."
+        ),
+    )
     problem: Problem | None = None
 
 

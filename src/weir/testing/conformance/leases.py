@@ -8,11 +8,12 @@ from dataclasses import replace as with_promises
 from msgspec.structs import replace
 
 from weir.broker.broker import Broker
-from weir.broker.layout import SETTLED_MS
+from weir.broker.layout import KEPT_MS, SETTLED_MS
 from weir.model.ids import new_message_id
 from weir.model.inspection import Touched
 from weir.model.message import Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance.base import PLAIN, Promises
@@ -158,6 +159,54 @@ class Leases(Promises):
         manual_clock.advance(1)
         (again,) = await self.take(broker, queue)
         assert (again.attempt, again.wait_ms) == (2, 0)
+
+    async def test_a_lease_that_may_not_lapse_is_still_its_holders(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        """Its settlement may be on its way through PostgreSQL."""
+        await broker.define(queue, PLAIN)
+        shard, now = shard_of(queue.scope, shards=broker.shards), manual_clock.now_ms()
+        await self.put(broker, queue, *"abcd")
+        got = await self.take(broker, queue, limit=4, lease_ms=1_000)
+        leases = [one.lease for one in got]
+        await broker.let_lapse(shard, until_ms=now + 999)
+        try:
+            manual_clock.advance(2_000)
+            assert await self.take(broker, queue) == []
+            assert (await broker.sweep(shard)).lapsed == 0
+            assert await broker.ack(leases[:1]) == [Settlement.DONE]
+            assert await broker.nack([Failure(lease=leases[1], delay_ms=60_000)]) == [Settlement.DONE]
+            assert await broker.extend(leases[2:3], lease_ms=60_000) == [Settlement.DONE]
+            await broker.let_lapse(shard, until_ms=now + 500)
+            assert await self.take(broker, queue) == []
+            await broker.let_lapse(shard, until_ms=now + 1_000)
+            manual_clock.advance(250)
+            (again,) = await self.take(broker, queue)
+            assert (again.message_id, again.attempt) == (got[3].message_id, 2)
+            assert await broker.ack(leases[3:]) == [Settlement.LAPSED]
+        finally:
+            await broker.let_lapse(shard, until_ms=1 << 52)
+
+    async def test_a_shard_whose_keeper_is_missed_goes_on_alone_after_a_while(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        shard, now = shard_of(queue.scope, shards=broker.shards), manual_clock.now_ms()
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue, lease_ms=1_000)
+        await broker.let_lapse(shard, until_ms=now)
+        try:
+            # A server that was stopped for an hour did not miss anybody in it.
+            manual_clock.advance(3_600_000)
+            assert await self.take(broker, queue) == []
+            manual_clock.advance(KEPT_MS - 1)
+            assert await self.take(broker, queue) == []
+            # A queue whose lease may not lapse is looked at again four times per second.
+            manual_clock.advance(250)
+            (again,) = await self.take(broker, queue)
+            assert again.message_id == got.message_id
+        finally:
+            await broker.let_lapse(shard, until_ms=1 << 52)
 
     async def test_a_lapsed_lease_settles_nothing(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock

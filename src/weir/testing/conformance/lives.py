@@ -13,7 +13,7 @@ from weir.broker.broker import Broker
 from weir.model.ids import MessageId
 from weir.model.inspection import WaitParts
 from weir.model.lives import MAX_LIFE_ATTEMPTS, AttemptEnd, Life, LifeAttempt, LifeOutcome
-from weir.model.message import DeathReason, Delivery, Failure, NewMessage
+from weir.model.message import DeathReason, Delivery, Failure, NewMessage, Settlement
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
@@ -83,6 +83,23 @@ class LifePromises(Promises):
         )
         assert (life.leased_ms, life.handler_ms, life.consumer) == (505, None, "tester")
         assert life.parts == WaitParts(backoff_ms=1_000, turn_ms=200)
+
+    async def test_the_life_of_a_message_that_was_acked_on_a_kept_lease_says_acked(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock, read_lives: ReadLives
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        shard, now = shard_of(queue.scope, shards=broker.shards), manual_clock.now_ms()
+        await self.put(broker, queue, "a")
+        (got,) = await self.take(broker, queue, lease_ms=1_000)
+        await broker.let_lapse(shard, until_ms=now)
+        try:
+            manual_clock.advance(1_500)
+            assert await broker.ack([got.lease]) == [Settlement.DONE]
+            life = await self.only_life(read_lives, queue)
+            assert (life.outcome, life.leased_ms) == (LifeOutcome.ACKED, 1_500)
+            assert life.last_attempts == (_attempt(now, 1_500, AttemptEnd.ACKED),)
+        finally:
+            await broker.let_lapse(shard, until_ms=1 << 52)
 
     async def test_a_message_whose_last_worker_was_killed_dies_with_a_lapse(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock, read_lives: ReadLives

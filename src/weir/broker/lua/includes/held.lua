@@ -1,5 +1,6 @@
 --- include "call"
 --- include "layout"
+--- include "lapse_horizon"
 -- The leases that a call names and may settle, in its order: false where a lease lapsed, was settled
 -- before or is someone else's. `stride` is the size of one item in `items`; id and token come first.
 -- A lease named twice is settled once, unless `again`. Also returns the ids and the tokens.
@@ -13,7 +14,8 @@ local function held(q, now, items, stride, again)
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
   for i, lease in ipairs(leases) do
     if lease then
-      local lapsed = struct.unpack('>I6', lease, 3) <= now
+      local ends = struct.unpack('>I6', lease, 3)
+      local lapsed = ends <= now and ends <= lapse_horizon(now)
       if lapsed or string.find(lease, tokens[i], 9, true) ~= 9 or (named[ids[i]] and not again) then
         leases[i] = false
       else

@@ -11,9 +11,12 @@
 --- include "bury"
 --- include "note_attempt"
 --- include "end_life"
+--- include "lapse_horizon"
 -- Return messages whose lease lapsed, or bury them after their last attempt. At most `bound`, and fewer if many bytes die.
 local function lapse(q, now, counts, bound)
   local ids = redis.call('ZRANGEBYSCORE', q.key.deadlines, '-inf', now, 'LIMIT', 0, bound)
+  local horizon = #ids > 0 and lapse_horizon(now) or now
+  if horizon < now then ids = redis.call('ZRANGEBYSCORE', q.key.deadlines, '-inf', horizon, 'LIMIT', 0, bound) end
   if #ids == 0 then return 0 end
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
   local places, done = {}, {}

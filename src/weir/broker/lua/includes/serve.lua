@@ -11,10 +11,6 @@
 --- include "origin_of_body"
 --- include "finish"
 local FIRST_ATTEMPT, NO_ERROR = '\0\0\0\1', '\0\0'
--- So many messages expire in one call, which keeps the script short.
-local MOST_EXPIRED = 200
--- How long the bodies of a queue may be that an older program filled, and what else a message may bring.
-local UNKNOWN_BODY, BODY_EXTRA, ERROR_EXTRA = 2 * 1024 * 1024, 128, 16 * 1024
 local WITHOUT_ORIGIN, WITH_ORIGIN = '\0\1', '\0\2'
 local PLAIN_EXTRA = #PLAIN_BODY + struct.size(PLACE) + struct.size(READINGS)
 -- Hand out up to `limit` messages of one queue under leases, and fewer if the reply is full. Appends to `reply` the queue's
@@ -22,6 +18,10 @@ local PLAIN_EXTRA = #PLAIN_BODY + struct.size(PLACE) + struct.size(READINGS)
 -- are too old expire, and those behind them are looked at; if they are many, the queue is due at once, so that the caller
 -- comes again.
 local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
+  -- So many messages expire in one call, which keeps the script short.
+  local MOST_EXPIRED = 200
+  -- How long the bodies of a queue may be that an older program filled, and what else a message may bring.
+  local UNKNOWN_BODY, BODY_EXTRA, ERROR_EXTRA = 2 * 1024 * 1024, 128, 16 * 1024
   advance(q, now)
   if q.paused then return 0 end
   if q.concurrency > 0 then limit = math.min(limit, q.concurrency - q.running) end
