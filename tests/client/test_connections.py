@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -222,6 +223,64 @@ def test_a_client_may_go_on_in_another_loop() -> None:
         for _ in range(2):
             assert accepted([asyncio.run(weir.push("q", 1))])
         asyncio.run(weir.aclose())
+
+
+def test_what_a_loop_that_ended_had_on_its_way_stops_no_other_loop() -> None:
+    async def leave_pushes(weir: AsyncWeir) -> None:
+        pushes = [weir.push("q", n) for n in range(3)]
+        kept.extend(asyncio.create_task(one) for one in pushes)
+        await until(lambda: server.requests)
+
+    async def push_and_close(weir: AsyncWeir) -> PushResult:
+        async with weir, asyncio.timeout(10):
+            return await weir.push("q", 1)
+
+    kept: list[asyncio.Task[PushResult]] = []
+    with RawServer(SILENCE, ACCEPTED) as server:
+        weir = AsyncWeir(server.url, timeout=5)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(leave_pushes(weir))
+        assert accepted([asyncio.run(push_and_close(weir))])
+        loop.run_until_complete(cancel_and_wait(kept))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+
+
+def test_one_dead_address_of_a_name_costs_the_call_nothing(
+    push: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full backlog swallows the packets of whoever connects, as a dead address does."""
+    with RawServer(ACCEPTED) as server:
+        port = int(server.url.rpartition(":")[2])
+        with socket.socket() as swallowing:
+            swallowing.bind(("127.0.0.2", port))
+            swallowing.listen(0)
+            fillers = [socket.socket() for _ in range(3)]
+            for one in fillers:
+                one.setblocking(False)
+                one.connect_ex(("127.0.0.2", port))
+
+            def both(host: str, *_: Any, **__: Any) -> list[Any]:
+                return [
+                    (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                    for address in ("127.0.0.2", "127.0.0.1")
+                ]
+
+            monkeypatch.setattr(socket, "getaddrinfo", both)
+            try:
+                assert accepted(push(f"http://weir.example:{port}", timeout=30, retry_attempts=1))
+                assert accepted(push(f"http://weir.example:{port}", timeout=3, retry_attempts=1))
+            finally:
+                for one in fillers:
+                    one.close()
+
+
+@pytest.mark.parametrize("make", [Weir, AsyncWeir])
+def test_a_user_name_in_the_url_that_would_replace_the_token_is_refused(
+    make: type[Weir] | type[AsyncWeir],
+) -> None:
+    with pytest.raises(ValueError, match="user name"):
+        make("http://me:pass@127.0.0.1:1", token="weir_x")
 
 
 def test_a_forked_process_opens_connections_of_its_own() -> None:

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import httpx2
 import pytest
 
+from client.test_client import Script, client, problem
 from support.tcp_proxy import TcpProxy
 from weir import ApiError, AsyncWeir, OutgoingMessage, Weir
 from weir.broker import keys
@@ -184,7 +185,35 @@ def test_the_ids_of_a_named_list_follow_each_other(place: Place, last_digits: st
     assert [item["id"] for item in answer["items"]] == [str(UUID(int=first.int + n)) for n in range(4)]
 
 
-def test_a_list_with_a_bad_item_is_refused_as_before(place: Place) -> None:
-    with Weir(place.api.url, token=place.token) as weir, pytest.raises(ApiError) as refused:
-        weir.push_many([*messages(2), OutgoingMessage(queue=QUEUE, payload=1, priority=99)])
-    assert refused.value.problem["errors"][0]["pointer"] == "#/items/2/priority"
+@pytest.mark.parametrize("bad", [(1_400,), (0, 3, 999, 1_000), tuple(range(100, 140))])
+def test_bad_items_of_a_list_fail_alone_and_are_named_by_their_places(
+    place: Place, bad: tuple[int, ...]
+) -> None:
+    long = [OutgoingMessage(queue=QUEUE, payload=n, priority=99 if n in bad else None) for n in range(1_401)]
+    with Weir(place.api.url, token=place.token) as weir:
+        results = weir.push_many(long)
+        waiting = weir.queue(QUEUE)["depth"]
+    assert [at for at, one in enumerate(results) if one.problem is not None] == list(bad)
+    assert waiting == len(long) - len(bad)
+    for at in bad:
+        problem = results[at].problem or {}
+        assert (problem["status"], problem["errors"][0]["pointer"]) == (422, f"#/items/{at}/priority")
+    ids = [one.id for one in results if one.id is not None]
+    assert len(set(ids)) == waiting
+
+
+async def test_what_was_taken_before_the_server_left_is_told() -> None:
+    script = Script(
+        httpx2.Response(201, json={"items": [{"status": "accepted", "id": f"m{n}"} for n in range(1_000)]}),
+        httpx2.ConnectError("gone"),
+    )
+    async with client(script, retry_attempts=2) as weir:
+        results = await weir.push_many(messages(1_500))
+    assert [one.id for one in results[:1_000]] == [f"m{n}" for n in range(1_000)]
+    assert {(one.problem or {})["code"] for one in results[1_000:]} == {"unreachable"}
+
+
+async def test_a_list_of_which_nothing_was_taken_raises_the_error() -> None:
+    async with client(Script(problem(401, "unauthenticated")), retry_attempts=2) as weir:
+        with pytest.raises(ApiError, match="unauthenticated"):
+            await weir.push_many(messages(3))

@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from client.test_client import client, problem
-from weir import ApiError, Producer, ProducerFull, Unreachable
+from support.waiting import until
+from weir import ApiError, Producer, ProducerFull, PushResult, Unreachable
 
 
 class Server:
@@ -65,6 +66,45 @@ async def test_a_request_that_fails_fails_each_of_its_messages() -> None:
         for future in futures:
             with pytest.raises(Unreachable):
                 await future
+
+
+async def test_a_message_that_json_cannot_say_fails_alone() -> None:
+    async with client(Server()) as weir, Producer(weir) as producer:
+        good, bad = producer.submit("q", 1), producer.submit("q", float("nan"))
+        odd = producer.submit("q", {1j})
+        with pytest.raises(ValueError, match="JSON"):
+            await bad
+        with pytest.raises(TypeError, match="no JSON form"):
+            await odd
+        assert (await good).accepted
+
+
+async def test_an_end_that_is_cancelled_loses_no_answer() -> None:
+    server = Server()
+    server.open.clear()
+    async with client(server) as weir, Producer(weir, max_batch=1) as producer:
+        futures = [producer.submit("q", n) for n in range(2)]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await producer.aclose()
+        server.open.set()
+        async with asyncio.timeout(5):
+            await producer.flush()
+            await producer.aclose()
+        assert [future.result().id for future in futures] == ["0", "1"]
+
+
+def test_a_loop_that_ends_leaves_no_future_without_an_answer() -> None:
+    async def leave() -> list[asyncio.Future[PushResult]]:
+        server = Server()
+        server.open.clear()
+        producer = await Producer(client(server), max_batch=1).__aenter__()
+        futures = [producer.submit("q", n) for n in range(2)]
+        await until(lambda: server.requests)
+        return futures
+
+    for future in asyncio.run(leave()):
+        assert isinstance(future.exception(), Unreachable)
 
 
 async def test_a_full_producer_refuses_to_be_given_more_and_lets_a_push_wait() -> None:

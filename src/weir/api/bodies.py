@@ -148,17 +148,35 @@ def cut_payloads(body: bytes) -> list[bytes | None]:
     return [None if item.payload is msgspec.UNSET else bytes(item.payload) for item in items]
 
 
+_cut_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_cut_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def cut_entries(body: bytes, name: str) -> list[bytes]:
+    """The entries of a list, each as it stands in the body, which must be valid JSON of that shape."""
+    return [bytes(one) for one in _cut_list(_member(body, name))]
+
+
+def _member(body: bytes, name: str) -> msgspec.Raw:
+    try:
+        return _cut_members(body)[name]
+    except RecursionError:
+        raise TooLarge("the body nests too deep; flatten it") from None
+
+
 class Fields:
     """One JSON object whose members are taken one by one; `refuse_rest` refuses members that nobody took."""
 
-    __slots__ = ("_document", "_left", "_pointer")
+    __slots__ = ("_document", "_left", "_pointer", "_text")
 
-    def __init__(self, document: Any, pointer: str = "#") -> None:
+    def __init__(self, document: Any, pointer: str = "#", *, text: bytes = b"") -> None:
         if not isinstance(document, dict):
             raise invalid(pointer, "expected an object")
         self._document: dict[str, Any] = document
         self._left = len(document)
         self._pointer = pointer
+        self._text = text
+        """The object as it was sent, for `json`."""
 
     @property
     def pointer(self) -> str:
@@ -236,11 +254,10 @@ class Fields:
         return value
 
     def json(self, name: str, *, max_bytes: int) -> bytes | None:
-        """Any value as JSON; None if it is absent or null."""
-        value = self.take(name)
-        if value is None:
+        """Any value as JSON, with its numbers as they were sent; None if it is absent or null."""
+        if self.take(name) is None:
             return None
-        data = orjson.dumps(value)
+        data = msgspec.json.format(bytes(_member(self._text, name)), indent=-1)
         if len(data) > max_bytes:
             raise self.wrong(name, f"has {len(data)} bytes; at most {max_bytes} are kept")
         return data

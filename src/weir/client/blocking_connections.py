@@ -28,6 +28,8 @@ from weir.client.loop_connections import IDLE_S
 
 T = TypeVar("T")
 _CHUNK = 1 << 16
+_NEXT_ADDRESS_S = 1.0
+"""If a name has several addresses, one that does not answer for this long is left for the next one."""
 _LOOK_AFTER_S = 0.5
 """A connection that was idle for longer is looked at before it is used."""
 
@@ -109,6 +111,8 @@ class BlockingConnections:
         self._tls: ssl.SSLContext | None = None
         # Threads change these lists by `pop` and `append` only, which are atomic.
         self._idle: dict[str, list[_BlockingConnection]] = {url: [] for url in base_urls}
+        self._worked: dict[str, Any] = {}
+        """The address that answered last, by host and port."""
         self._closed = False
 
     async def exchange(self, base_url: str, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
@@ -159,10 +163,7 @@ class BlockingConnections:
         return None
 
     def _connect(self, base: BaseUrl, *, until: float) -> _BlockingConnection:
-        left_s = until - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        sock = socket.create_connection((base.host, base.port), timeout=left_s)
+        sock = self._open_socket(base, until=until)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if base.secure:
@@ -173,3 +174,26 @@ class BlockingConnections:
             sock.close()
             raise
         return _BlockingConnection(sock)
+
+    def _open_socket(self, base: BaseUrl, *, until: float) -> socket.socket:
+        """A socket to the first address that answers. The address that worked last comes first."""
+        found = socket.getaddrinfo(base.host, base.port, type=socket.SOCK_STREAM)
+        last = self._worked.get(base.authority)
+        addresses = sorted(found, key=lambda one: one[4] != last)
+        failure: OSError = TimeoutError()
+        for at, (family, kind, protocol, _, address) in enumerate(addresses, start=1):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(left_s if at == len(addresses) else min(left_s, _NEXT_ADDRESS_S))
+                sock.connect(address)
+            except OSError as error:
+                sock.close()
+                failure = error
+            else:
+                sock.settimeout(max(until - time.monotonic(), 0.001))
+                self._worked[base.authority] = address
+                return sock
+        raise failure

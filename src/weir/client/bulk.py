@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from weir.client.encoding import encode, encode_quickly
-from weir.client.errors import ApiError
+from weir.client.errors import ApiError, ClientError
 from weir.client.options import ClientOptions
 from weir.client.retry import pause_s
-from weir.client.sharing import MAX_SHARED_BYTES, items_of
+from weir.client.sharing import MAX_SHARED_BYTES, OF_THE_BODY, items_of, pointed_at
 from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
 from weir.client.values import OutgoingMessage, PushResult
@@ -67,6 +68,7 @@ class BulkPush:
         self._chained = chained_headers()
         self._telemetry = telemetry
         self._names = names
+        self._count = len(messages)
         self._batches = self._cut(messages)
         self._next: _Batch | Exception | None = None
         self._answers: list[dict[str, Any]] = []
@@ -74,14 +76,61 @@ class BulkPush:
         self._results: list[PushResult] = []
 
     async def send(self, transport: Transport) -> list[PushResult]:
-        """Push everything; the results are in the order of the messages."""
+        """Push everything; the results are in the order of the messages.
+
+        An error is raised if no message was answered. Later it is the problem of each message without answer.
+        """
         self._prepare()
-        while (batch := self._take()) is not None:
-            answer = await self._send_batch(transport, batch)
-            self._read_answers()
-            self._answers = items_of(answer, len(batch.messages))
+        failure: Exception | None = None
+        try:
+            while failure is None and (batch := self._take()) is not None:
+                answers, failure = await self._send_parts(transport, batch)
+                self._read_answers()
+                self._answers = answers
+        except (TypeError, ValueError) as error:
+            failure = error
         self._read_answers()
+        if failure is not None and not self._results:
+            raise failure
+        if failure is not None:
+            problem = _problem_of(failure)
+            left = self._count - len(self._results)
+            self._results += [PushResult(status="refused", problem=problem) for _ in range(left)]
         return self._results
+
+    async def _send_parts(
+        self, transport: Transport, batch: _Batch
+    ) -> tuple[list[dict[str, Any]], Exception | None]:
+        """Send a batch. Messages that are refused by themselves are left out, and answered with a problem.
+
+        Returns the answers, and the error after which nothing more can be sent.
+        """
+        answers: dict[int, dict[str, Any]] = {}
+        start = len(self._results) + len(self._answers)
+        parts = [list(range(len(batch.messages)))]
+        while parts:
+            part = parts.pop()
+            whole = len(part) == len(batch.messages)
+            sent = batch if whole else self._encoded([batch.messages[at] for at in part], NO_TRACE)
+            try:
+                items = items_of(await self._send_batch(transport, sent), len(part))
+            except ApiError as error:
+                if error.status not in OF_THE_BODY:
+                    return _in_order(answers, len(batch.messages), error), error
+                bad = 0 if len(part) == 1 else pointed_at(error)
+                if bad is not None and bad < len(part) and len(answers) < _MOST_PICKED:
+                    answers[part[bad]] = _refusal(error, bad, place=start + part[bad])
+                    parts += [rest] if (rest := part[:bad] + part[bad + 1 :]) else []
+                elif len(part) == 1:
+                    answers[part[0]] = _refusal(error, 0, place=start + part[0])
+                else:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+            except ClientError as error:
+                return _in_order(answers, len(batch.messages), error), error
+            else:
+                answers.update(zip(part, items, strict=True))
+        return [answers[at] for at in range(len(batch.messages))], None
 
     async def _send_batch(self, transport: Transport, batch: _Batch) -> dict[str, Any]:
         with self._telemetry.operation("send", queue=batch.queue, messages=len(batch.messages)) as trace:
@@ -174,6 +223,41 @@ class BulkPush:
         # A new id, not the first message's: the ids of the batch are counted up from it, and a message may be
         # in several batches.
         return _Batch(messages=messages, items=data, is_named=is_named, first_id=new_id())
+
+
+_MOST_PICKED = 8
+"""So many messages are taken out of a batch one by one. A batch with more bad ones is halved instead."""
+
+
+def _in_order(answers: Mapping[int, dict[str, Any]], count: int, error: Exception) -> list[dict[str, Any]]:
+    """The answers of a batch that was not sent to its end; none if nothing of it was answered."""
+    rest = {"status": "refused", "problem": _problem_of(error)}
+    return [answers.get(at, rest) for at in range(count)] if answers else []
+
+
+def _refusal(error: ApiError, sent_at: int, *, place: int) -> dict[str, Any]:
+    """The answer for a message that was refused by itself. Its pointers count over the whole list."""
+    pattern = re.compile(rf"#/items/{sent_at}(?!\d)")
+
+    def moved(text: object) -> str:
+        return pattern.sub(f"#/items/{place}", str(text))
+
+    problem = dict(error.problem)
+    problem["status"] = error.status
+    if "detail" in problem:
+        problem["detail"] = moved(problem["detail"])
+    if "errors" in problem:
+        problem["errors"] = [{**one, "pointer": moved(one.get("pointer", ""))} for one in problem["errors"]]
+    return {"status": "refused", "problem": problem}
+
+
+def _problem_of(error: Exception) -> Mapping[str, Any]:
+    """The problem of a message that was not sent because of this error."""
+    if isinstance(error, ApiError):
+        return {**error.problem, "status": error.status}
+    if isinstance(error, ClientError):
+        return {"status": 503, "code": "unreachable", "detail": str(error)}
+    return {"status": 422, "code": "invalid_input", "detail": str(error)}
 
 
 def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:

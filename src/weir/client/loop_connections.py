@@ -19,6 +19,8 @@ from weir.client.http1 import (
 )
 from weir.client.places import Places
 
+HAPPY_EYEBALLS_S = 0.25
+"""If an address of the server does not answer for this long, the next one is tried too (RFC 8305)."""
 IDLE_S = 15.0
 """Idle connections are closed after this long. The server closes them after 30 s."""
 
@@ -168,7 +170,11 @@ class LoopConnections:
         if base.secure and self._tls is None:
             self._tls = tls_context()
         _, connection = await asyncio.get_running_loop().create_connection(
-            _LoopConnection, base.host, base.port, ssl=self._tls if base.secure else None
+            _LoopConnection,
+            base.host,
+            base.port,
+            ssl=self._tls if base.secure else None,
+            happy_eyeballs_delay=HAPPY_EYEBALLS_S,
         )
         return connection
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from weir.model.durations import DAY_MS, MINUTE_MS
 
@@ -34,6 +35,10 @@ class ClientOptions:
     def __post_init__(self) -> None:
         if not self.base_urls:
             raise ValueError("give at least one base URL")
+        if self.token and any("@" in urlsplit(url).netloc for url in self.base_urls):
+            raise ValueError(
+                "a base URL has a user name, which would be sent in place of the token; take it out"
+            )
         if self.retry_attempts < 1:
             raise ValueError("`retry_attempts` is at least 1")
         known = get_args(QueuedOperationBehavior)

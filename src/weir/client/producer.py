@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import Self, TypeAlias
 
 from weir.client.core import AsyncWeir
-from weir.client.errors import ApiError, ProducerFull
+from weir.client.encoding import encode
+from weir.client.errors import ApiError, ProducerFull, Unreachable
 from weir.client.values import OutgoingMessage, Payload, PushResult, make_key, raise_refused
 from weir.model.durations import Duration, to_seconds
 from weir.model.limits import MAX_BATCH
+
+_Batch: TypeAlias = Sequence[tuple[OutgoingMessage, asyncio.Future[PushResult]]]
 
 
 class Producer:
@@ -163,7 +166,8 @@ class Producer:
         self._closing = True
         self._filled.set()
         if self._sender is not None:
-            await self._sender
+            # A caller that gives up must not take the sender with it: it sends the rest.
+            await asyncio.shield(self._sender)
 
     def _take(self, message: OutgoingMessage) -> asyncio.Future[PushResult]:
         if self._closing or self._sender is None:
@@ -175,6 +179,17 @@ class Producer:
         return future
 
     async def _send_all(self) -> None:
+        try:
+            await self._send_until_closed()
+        finally:
+            self._closing = True
+            left, self._waiting = self._waiting, []
+            _fail(left, Unreachable("the producer ended before the message was sent"))
+            async with self._answered:
+                self._unanswered -= len(left)
+                self._answered.notify_all()
+
+    async def _send_until_closed(self) -> None:
         while True:
             await self._filled.wait()
             if not self._waiting and self._closing:
@@ -187,21 +202,49 @@ class Producer:
             if batch:
                 await self._send(batch)
 
-    async def _send(self, batch: list[tuple[OutgoingMessage, asyncio.Future[PushResult]]]) -> None:
+    async def _send(self, batch: _Batch) -> None:
         try:
-            results = await self._weir.push_many([message for message, _ in batch])
-        except Exception as error:
-            # The batch fails and the producer goes on: later messages may succeed.
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            for (_, future), result in zip(batch, results, strict=True):
-                _answer(future, result)
+            await self._push(batch)
+        except (TypeError, ValueError):
+            # One of the messages cannot be said in JSON, and nothing was sent.
+            rest = [one for one in batch if _can_be_sent(*one)]
+            try:
+                await self._push(rest)
+            except (TypeError, ValueError) as error:
+                _fail(rest, error)
         finally:
+            _fail(batch, Unreachable("the producer ended before the answer came"))
             async with self._answered:
                 self._unanswered -= len(batch)
                 self._answered.notify_all()
+
+    async def _push(self, batch: _Batch) -> None:
+        try:
+            results = await self._weir.push_many([message for message, _ in batch])
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:
+            # The batch fails and the producer goes on: later messages may succeed.
+            _fail(batch, error)
+        else:
+            for (_, future), result in zip(batch, results, strict=True):
+                _answer(future, result)
+
+
+def _can_be_sent(message: OutgoingMessage, future: asyncio.Future[PushResult]) -> bool:
+    try:
+        encode(message.document(retry_window_ms=0))
+    except (TypeError, ValueError) as error:
+        if not future.done():
+            future.set_exception(error)
+        return False
+    return True
+
+
+def _fail(batch: _Batch, error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _answer(future: asyncio.Future[PushResult], result: PushResult) -> None:

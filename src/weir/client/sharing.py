@@ -119,9 +119,17 @@ class SharedRequests(LoneRequests):
         self._waiting: list[_Entry] = []
         self._busy = False
         self._sender: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _enter_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # What a loop that ended had on its way is answered by nobody any more.
+            self._loop, self._busy, self._waiting, self._sender = loop, False, [], None
 
     async def ask(self, item: bytes) -> dict[str, Any]:
         """The answer for one item of JSON. Raises the error that the item would have got alone."""
+        self._enter_loop()
         if self._busy:
             return await self._ask_with_others(item)
         self._busy = True
@@ -242,8 +250,8 @@ class SharedRequests(LoneRequests):
         if len(sent) == 1 or error.status in _OF_THE_CALLER:
             _fail(sent, error)
             return []
-        if error.status in _OF_THE_BODY:
-            bad = _pointed_at(error)
+        if error.status in OF_THE_BODY:
+            bad = pointed_at(error)
             if bad is not None and bad < len(sent):
                 _send_alone(sent[bad : bad + 1])
                 return [[*sent[:bad], *sent[bad + 1 :]]]
@@ -274,11 +282,11 @@ _OF_ONE_QUEUE = (QueueFull.code,)
 """Codes of refusals that the queue of an item causes. Items of other queues may succeed."""
 _OF_THE_CALLER = (401, 403)
 """Statuses of refusals that every item would get, because they are about the token."""
-_OF_THE_BODY = (400, 413, 422)
+OF_THE_BODY = (400, 413, 422)
 """Statuses of refusals that a single bad item may have caused."""
 
 
-def _pointed_at(error: ApiError) -> int | None:
+def pointed_at(error: ApiError) -> int | None:
     """The index of the item that a refusal names; None if it names no item."""
     for place in error.problem.get("errors", ()):
         found = _POINTER.match(str(place.get("pointer", "")))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 from weir.client.core import AsyncWeir
 from weir.client.outcomes import MessageOutcome
@@ -73,7 +73,7 @@ class App:
         self._queues: dict[str, QueueOptions] = {}
         self._override: tuple[TaskBackend, Callable[[Coroutine[Any, Any, Any]], Any]] | None = None
         self._blocking: Weir | None = None
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWeir] = WeakKeyDictionary()
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -270,8 +270,13 @@ class App:
             return self._override[0]
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            self._by_loop[loop] = find_api(self.address).client()
-        return HttpBackend(self._by_loop[loop])
+            # Loops that ended without closing their generators; garbage collection closes their sockets.
+            for other in [one for one in list(self._by_loop) if one.is_closed()]:
+                self._by_loop.pop(other, None)
+            self._by_loop[loop] = _LoopClient(
+                find_api(self.address).client(), forget=lambda: self._by_loop.pop(loop, None)
+            )
+        return HttpBackend(self._by_loop[loop].weir)
 
     def wait(self, work: Callable[[TaskBackend], Coroutine[Any, Any, T]]) -> T:
         """Run `work` with the backend and wait for its result, from code without an event loop."""
@@ -323,9 +328,35 @@ class App:
         await app.aclose()
         ```
         """
-        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        client = self._by_loop.get(asyncio.get_running_loop())
         if client is not None:
             await client.aclose()
+
+
+class _LoopClient:
+    """A client of one event loop, which is closed when the loop ends.
+
+    An event loop that ends, such as that of `asyncio.run`, first closes the asynchronous generators that
+    began in it. So one is begun here, and its end closes the client.
+    """
+
+    def __init__(self, weir: AsyncWeir, *, forget: Callable[[], object]) -> None:
+        self.weir = weir
+        self._forget = forget
+        self._open = self._kept_open()
+        # It yields without waiting, so its first step ends at once.
+        with suppress(StopIteration):
+            self._open.asend(None).send(None)
+
+    async def aclose(self) -> None:
+        await self._open.aclose()
+
+    async def _kept_open(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._forget()
+            await self.weir.aclose()
 
 
 def _handles(

@@ -70,8 +70,8 @@ async def _wait_until_pointless(call: HotRequest, ended: asyncio.Event) -> None:
 async def keep_progress(call: HotRequest) -> Reply:
     """`POST /api/v1/progress`: keep the progress that a handler reports with its lease."""
     access = await call.access(Role.WRITE)
-    _, document = await call.json_body()
-    fields = Fields(document)
+    body, document = await call.json_body()
+    fields = Fields(document, text=body)
     lease = lease_of(access, fields)
     progress = fields.json("progress", max_bytes=MAX_RESULT_BYTES)
     fields.refuse_rest()

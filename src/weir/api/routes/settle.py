@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from weir.api.auth import Access, queue_ref
-from weir.api.bodies import Fields
+from weir.api.bodies import Fields, cut_entries
 from weir.api.hot import HotRequest, HotRoute
 from weir.api.routes.push import queued_document, uniform_error
 from weir.api.wire import Reply
@@ -45,13 +45,16 @@ async def nack(call: HotRequest) -> Reply:
 async def ack_batch(call: HotRequest) -> Reply:
     """`POST /api/v1/ack/batch`: many at once, an answer for every item."""
     access = await call.access(Role.WRITE)
-    _, document = await call.json_body()
+    body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("acknowledgments", most=MAX_BATCH)
     fields.refuse_rest()
+    # Nearly no batch has results, and cutting takes time.
+    tell_results = any(isinstance(entry, dict) and "result" in entry for entry in entries)
+    texts = cut_entries(body, "acknowledgments") if tell_results else [b""] * len(entries)
     items = [
-        _acknowledgment(access, Fields(entry, f"#/acknowledgments/{index}"))
-        for index, entry in enumerate(entries)
+        _acknowledgment(access, Fields(entry, f"#/acknowledgments/{index}", text=text))
+        for index, (entry, text) in enumerate(zip(entries, texts, strict=True))
     ]
     answers = await call.services.settler.settle(items)
     failed = uniform_error(answers)
@@ -101,8 +104,8 @@ async def revoked(call: HotRequest) -> Reply:
 
 async def _settle_one(call: HotRequest, read: ItemReader) -> Reply:
     access = await call.access(Role.WRITE)
-    _, document = await call.json_body()
-    item = read(access, Fields(document))
+    body, document = await call.json_body()
+    item = read(access, Fields(document, text=body))
     (answer,) = await call.services.settler.settle([item])
     match answer:
         case Refused():
