@@ -188,7 +188,7 @@ def _constants() -> Iterator[tuple[str, Path]]:
                 yield from ((one.id, path) for one in node.targets if isinstance(one, ast.Name))
 
 
-TOGETHER = re.compile(r"all_or_nothing\(|changes\.change\(")
+TOGETHER = re.compile(r"all_or_nothing|_?unchanged(?:_rule)?\(|changes\.change\(")
 
 
 def test_a_change_over_http_and_its_audit_record_are_one_transaction() -> None:

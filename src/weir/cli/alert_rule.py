@@ -131,7 +131,7 @@ def delete(scope: ApiScope, rule: RuleArgument) -> None:
     ask_api(scope, remove)
 
 
-_SET_BY_WEIR = frozenset({"id", "condition", "origin", "created_at_ms", "updated_at_ms"})
+_SET_BY_WEIR = frozenset({"id", "condition", "origin", "created_at_ms", "updated_at_ms", "revision"})
 
 
 async def _find(api: ApiSession, rule: str) -> dict[str, Any]:

@@ -146,6 +146,10 @@ class Changes:
                     await asyncio.shield(releasing)
             raise
 
+    async def lock(self, environment: EnvironmentRef) -> None:
+        """Let nobody else change the environment until the caller's transaction ends."""
+        await self._database.fetch_one(SQL["lock_environment"], **scope_names(environment))
+
     async def tell(self, environment: EnvironmentRef, *queues: str) -> bool:
         """Tell the broker what changed, or only about some queues; returns whether it knows it now.
 

@@ -5,6 +5,10 @@ SET revision = revision + 1, changed_by = pg_current_xact_id()::text::bigint
 WHERE $ENVIRONMENT
 RETURNING revision
 
+-- name: lock_environment
+-- Lock the row of an environment until the transaction ends: every change of it takes this lock.
+SELECT revision FROM weir.environments WHERE $ENVIRONMENT FOR NO KEY UPDATE
+
 -- name: mark_untold
 -- Note that the broker is to be told about these queues, at once or after a pause.
 INSERT INTO weir.untold_queues (organization, project, environment, queue, pausing, ready_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -13,7 +14,8 @@ from weir.alerts.lease import show_lease
 from weir.alerts.services import AlertServices
 from weir.alerts.situations import parse_recent
 from weir.api.auditing import audit
-from weir.api.auth import Admin, App, Reader, Writer
+from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.revisions import IfMatch, unchanged
 from weir.api.schemas.alerts import (
     AlertChannelBody,
     AlertChannelList,
@@ -88,11 +90,13 @@ async def show_alert_rule(rule_id: str, access: Reader, services: App) -> RuleVi
 
 
 @router.put("/alert-rules/{rule_id}", operation_id="change_alert_rule")
-async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, services: App) -> RuleView:
+async def change_alert_rule(
+    rule_id: str, body: RuleBody, access: Writer, services: App, if_match: IfMatch = None
+) -> RuleView:
     """Replace a rule. Its alerts stay open if it still watches the same metric and queue."""
     room, draft = _room(services), body.draft()
     await room.check_references(access.environment, draft)
-    async with all_or_nothing(services):
+    async with _unchanged_rule(services, access, rule_id, if_match):
         rule = await room.rules.change(access.environment, rule_id, draft)
         await audit(services, access, "alert_rule.change", rule.draft.name)
     return rule_view(rule)
@@ -103,11 +107,20 @@ async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, servic
     operation_id="delete_alert_rule",
     status_code=status.HTTP_204_NO_CONTENT,
 )
-async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None:
+async def delete_alert_rule(rule_id: str, access: Writer, services: App, if_match: IfMatch = None) -> None:
     """Delete a rule. Its open alerts are resolved, and their channels are told."""
-    async with all_or_nothing(services):
+    async with _unchanged_rule(services, access, rule_id, if_match):
         await _room(services).rules.delete(access.environment, rule_id)
         await audit(services, access, "alert_rule.delete", rule_id)
+
+
+def _unchanged_rule(
+    services: Services, access: Access, rule_id: str, if_match: str | None
+) -> AbstractAsyncContextManager[None]:
+    async def read() -> RuleView:
+        return rule_view(await _room(services).rules.find(access.environment, rule_id))
+
+    return unchanged(services, access, if_match, what=f"alert rule `{rule_id}`", read=read)
 
 
 @router.get("/alert-metrics", operation_id="list_alert_metrics")

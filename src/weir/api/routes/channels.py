@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+
 from fastapi import APIRouter, status
 
-from weir.api.auth import Admin, App, Reader
+from weir.api.auth import Access, Admin, App, Reader
+from weir.api.revisions import IfMatch, unchanged
 from weir.api.schemas.channels import ChannelBody, ChannelList, ChannelView, NewSecret, channel_view
 from weir.api.services import Services, present
 from weir.channels.channels import Channels
@@ -29,10 +32,12 @@ async def put_channel(
     body: ChannelBody,
     access: Admin,
     services: App,
+    if_match: IfMatch = None,
 ) -> ChannelView:
     """Create a channel, or change its name and consumers; consumers keep their tokens and dead letters."""
     spec = body.spec(channel_id)
-    await channels_of(services).put(access.environment, spec, by=access.actor)
+    async with _unchanged(services, access, channel_id, if_match):
+        await channels_of(services).put(access.environment, spec, by=access.actor)
     return channel_view(spec)
 
 
@@ -41,9 +46,20 @@ async def put_channel(
     operation_id="remove_channel",
     status_code=status.HTTP_204_NO_CONTENT,
 )
-async def remove_channel(channel_id: str, access: Admin, services: App) -> None:
+async def remove_channel(channel_id: str, access: Admin, services: App, if_match: IfMatch = None) -> None:
     """Remove a channel; its consumers' queues and dead letters stay."""
-    await channels_of(services).remove(access.environment, channel_id, by=access.actor)
+    async with _unchanged(services, access, channel_id, if_match):
+        await channels_of(services).remove(access.environment, channel_id, by=access.actor)
+
+
+def _unchanged(
+    services: Services, access: Access, channel_id: str, if_match: str | None
+) -> AbstractAsyncContextManager[None]:
+    async def read() -> ChannelView | None:
+        found = await channels_of(services).of(access.environment)
+        return next((channel_view(one) for one in found if one.id == channel_id), None)
+
+    return unchanged(services, access, if_match, what=f"channel `{channel_id}`", read=read)
 
 
 @router.post("/api/v1/channels/{channel_id}/tokens", operation_id="new_channel_token")

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response, status
 
 from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.revisions import IfMatch, check_revision
 from weir.api.schemas.queues import (
     Confirmation,
     DeliveryBody,
@@ -56,8 +57,12 @@ def _list_document(states: list[QueueState]) -> str:
 async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
     """One queue right now, with what it promises."""
     ref = access.environment.queue(queue)
-    state = await services.broker.state(ref)
     definition = None if services.definitions is None else await services.definitions.find(ref)
+    return await _detail(services, ref, definition)
+
+
+async def _detail(services: Services, ref: QueueRef, definition: QueueDefinition | None) -> QueueDetail:
+    state = await services.broker.state(ref)
     return QueueDetail(
         **queue_view(state).model_dump(),
         definition=None if definition is None else _body(definition.spec),
@@ -66,16 +71,20 @@ async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
 
 
 @router.put("/{queue}", operation_id="define_queue")
-async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
+async def define_queue(
+    queue: str, body: QueueBody, access: Admin, services: App, if_match: IfMatch = None
+) -> QueueDetail:
     """Create a queue, or replace what it promises from now on: what the body leaves out gets its default.
 
     409 if a spec or an app has the queue.
     """
-    return await _define(services, access, queue, lambda known: body)
+    return await _define(services, access, queue, lambda known: body, if_match)
 
 
 @router.patch("/{queue}", operation_id="change_queue")
-async def change_queue(queue: str, body: QueuePatch, access: Admin, services: App) -> QueueDetail:
+async def change_queue(
+    queue: str, body: QueuePatch, access: Admin, services: App, if_match: IfMatch = None
+) -> QueueDetail:
     """Change some promises of a queue: what the body leaves out stays.
 
     409 if a spec or an app has the queue.
@@ -86,11 +95,15 @@ async def change_queue(queue: str, body: QueuePatch, access: Admin, services: Ap
             raise NotFound(f"there is no queue `{queue}` to change; create it with PUT")
         return body.over(_body(known.spec))
 
-    return await _define(services, access, queue, patched)
+    return await _define(services, access, queue, patched, if_match)
 
 
 async def _define(
-    services: Services, access: Access, queue: str, wanted: Callable[[QueueDefinition | None], QueueBody]
+    services: Services,
+    access: Access,
+    queue: str,
+    wanted: Callable[[QueueDefinition | None], QueueBody],
+    if_match: str | None,
 ) -> QueueDetail:
     """Store what is wanted of a queue, given what it is now, and tell the broker. Its action stays."""
     definitions = present(services.definitions, "PostgreSQL")
@@ -102,6 +115,7 @@ async def _define(
     reordered = known is not None and known.spec.ordering is not likely.ordering
     async with changes.change(ref.scope, risks=Risks(reordered=(likely,) if reordered else ())):
         await definitions.check_unowned(ref)
+        await _check_revision(services, ref, if_match)
         # Read again under the lock of the environment: another change may have come first.
         known = await definitions.find(ref)
         body = wanted(known)
@@ -129,6 +143,7 @@ async def forget_queue(
             "and purged, `purge` starts a purge of all of them. Left out, a queue with dead letters is 409."
         ),
     ] = None,
+    if_match: IfMatch = None,
 ) -> None:
     """Remove an empty queue.
 
@@ -139,6 +154,7 @@ async def forget_queue(
     definitions = present(services.definitions, "PostgreSQL")
     async with changes.change(ref.scope, risks=Risks(removed=(queue,))):
         await definitions.check_unowned(ref)
+        await _check_revision(services, ref, if_match)
         await definitions.check_unused(ref)
         if dead_letters is None:
             await definitions.check_undead(ref)
@@ -177,6 +193,13 @@ async def _set_paused(services: Services, access: Access, queue: str, *, paused:
     if defined:
         await _tell(services, ref)
     return Confirmation(status="paused" if paused else "running", paused=paused)
+
+
+async def _check_revision(services: Services, ref: QueueRef, if_match: str | None) -> None:
+    if if_match is not None:
+        known = await present(services.definitions, "PostgreSQL").find(ref)
+        current = None if known is None else await _detail(services, ref, known)
+        check_revision(if_match, current, what=f"queue `{ref.queue}`")
 
 
 async def _tell(services: Services, ref: QueueRef) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+
 from fastapi import APIRouter, status
 
 from weir.api.auditing import audit
 from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.revisions import IfMatch, unchanged
 from weir.api.schemas.schedules import (
     AskedRun,
     NewSchedule,
@@ -53,9 +56,11 @@ async def show_schedule(name: str, access: Reader, services: App) -> ScheduleDet
 
 
 @router.put("/{name}", operation_id="change_schedule")
-async def change_schedule(name: str, body: ScheduleBody, access: Admin, services: App) -> ScheduleView:
+async def change_schedule(
+    name: str, body: ScheduleBody, access: Admin, services: App, if_match: IfMatch = None
+) -> ScheduleView:
     """Replace what a schedule says. With another timing it begins anew."""
-    async with all_or_nothing(services):
+    async with _unchanged(services, access, name, if_match):
         changed = await _room(services).change(access.environment, body.spec(name))
         await audit(services, access, "schedule.change", name)
     await _announce(services, access, name)
@@ -67,9 +72,9 @@ async def change_schedule(name: str, body: ScheduleBody, access: Admin, services
     operation_id="delete_schedule",
     status_code=status.HTTP_204_NO_CONTENT,
 )
-async def delete_schedule(name: str, access: Admin, services: App) -> None:
+async def delete_schedule(name: str, access: Admin, services: App, if_match: IfMatch = None) -> None:
     """Delete a schedule and its runs; messages that it pushed stay."""
-    async with all_or_nothing(services):
+    async with _unchanged(services, access, name, if_match):
         await _room(services).delete(access.environment, name)
         await audit(services, access, "schedule.delete", name)
     await _announce(services, access, name)
@@ -98,6 +103,15 @@ async def run_schedule(name: str, access: Writer, services: App) -> AskedRun:
         await audit(services, access, "schedule.run", name)
     await _announce(services, access, name)
     return AskedRun(tick_ms=tick_ms)
+
+
+def _unchanged(
+    services: Services, access: Access, name: str, if_match: str | None
+) -> AbstractAsyncContextManager[None]:
+    async def read() -> ScheduleView:
+        return schedule_view((await _room(services).show(access.environment, name)).schedule)
+
+    return unchanged(services, access, if_match, what=f"schedule `{name}`", read=read)
 
 
 async def _set_paused(services: Services, access: Access, name: str, *, paused: bool) -> ScheduleView:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from weir.api.auditing import audit
 from weir.api.auth import Admin, App, Caller
+from weir.api.revisions import IfMatch, check_revision
 from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
 from weir.api.services import present
 from weir.control.changes import THE_LIMIT, mark_untold
@@ -30,13 +31,20 @@ async def list_environments(caller: Caller, services: App) -> EnvironmentList:
 
 @router.put("/environments/{environment}", operation_id="define_environment")
 async def define_environment(
-    environment: str, body: EnvironmentBody, access: Admin, services: App
+    environment: str, body: EnvironmentBody, access: Admin, services: App, if_match: IfMatch = None
 ) -> EnvironmentView:
     """Create an environment, or set how many of its messages may be leased at once."""
     tenants = present(services.tenants, "PostgreSQL")
     changes = present(services.changes, "PostgreSQL")
     limited = "concurrency" in body.model_fields_set
+
+    async def read() -> EnvironmentView:
+        found = await tenants.visible_to(access.principal)
+        return next(_view(one) for one in found if one.ref == access.environment)
+
     async with changes.change(access.environment) as change:
+        if if_match is not None:
+            check_revision(if_match, await read(), what=f"environment `{environment}`")
         if limited:
             await tenants.limit(access.environment, body.concurrency)
             await mark_untold(change.connection, access.environment, [THE_LIMIT])
@@ -48,8 +56,7 @@ async def define_environment(
             f"`{environment}` is stored, and Redis does not answer; it is told as soon as it does",
             retry_after_s=1,
         )
-    found = await tenants.visible_to(access.principal)
-    return next(_view(one) for one in found if one.ref == access.environment)
+    return await read()
 
 
 @router.get("/audit-log", operation_id="list_audit_log")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
@@ -24,7 +24,7 @@ from weir.alerts.rule import (
 )
 from weir.alerts.services import Explanation
 from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
-from weir.api.schemas.shared import Name, Schema
+from weir.api.schemas.shared import Name, Revised, Schema
 from weir.spec.ir import DEFAULT_ALERT_COOLDOWN_MS, DEFAULT_ALERT_WINDOW_MS
 
 Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
@@ -82,7 +82,9 @@ class EvidenceRowView(BaseModel):
     usual: str | None = Field(description="null if it is not known.", examples=["0.2 s"])
 
 
-class RuleView(BaseModel):
+class RuleView(Revised):
+    changed_by: ClassVar[type[BaseModel]] = RuleBody
+
     id: str
     name: str
     metric: str

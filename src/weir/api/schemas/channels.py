@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, Field
 
-from weir.api.schemas.shared import Name, Schema
+from weir.api.schemas.shared import Name, Revised, Schema
 from weir.spec.bounds import MAX_CONSUMERS
 from weir.spec.ir import ChannelSpec, ConsumerSpec
 
@@ -26,7 +26,9 @@ class ChannelBody(Schema):
         return ChannelSpec(id=channel_id, name=self.name, consumers=consumers)
 
 
-class ChannelView(BaseModel):
+class ChannelView(Revised):
+    changed_by: ClassVar[type[BaseModel]] = ChannelBody
+
     id: str
     name: str
     consumers: list[ConsumerBody]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from weir.api.problems import from_validation
-from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
+from weir.api.schemas.shared import Count, Delay, Name, Revised, Schema, Span
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS, MIN_LOG_MS
 from weir.spec.history import history_text, log_needs_lives, read_history
@@ -155,11 +155,16 @@ class QueueView(BaseModel):
     totals: dict[str, int] = Field(description="Lifetime totals by counter.")
 
 
-class QueueDetail(QueueView):
+class QueueDetail(QueueView, Revised):
     """A queue right now and its promises, which are null if PostgreSQL does not know the queue."""
+
+    changed_by: ClassVar[type[BaseModel]] = QueueBody
 
     definition: QueueBody | None
     defined_at_ms: int | None
+
+    def stored(self) -> dict[str, Any]:
+        return {} if self.definition is None else self.definition.model_dump(mode="json")
 
 
 class QueueList(BaseModel):

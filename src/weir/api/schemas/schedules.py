@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from weir.api.schemas.shared import Name, Schema
+from weir.api.schemas.shared import Name, Revised, Schema
 from weir.model.limits import MAX_SPAN_MS
 from weir.schedules.register import ScheduleDetail
 from weir.schedules.schedule import RunEnd, RunOutcome, Schedule, ScheduleOrigin, ScheduleRun
@@ -67,7 +67,9 @@ class RunView(BaseModel):
     at_ms: int
 
 
-class ScheduleView(BaseModel):
+class ScheduleView(Revised):
+    changed_by: ClassVar[type[BaseModel]] = ScheduleBody
+
     name: str
     queue: str
     cron: str | None

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import hashlib
+import json
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, computed_field
 
 from weir.model.limits import MAX_COUNT, MAX_DELAY_MS, MAX_NAME_BYTES, MAX_SPAN_MS
 
 
 class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Revised(BaseModel):
+    """Something that is changed as a whole. `revision` stands for what is stored of it."""
+
+    changed_by: ClassVar[type[BaseModel]]
+    """The body that changes it: its members are what is stored."""
+
+    def stored(self) -> dict[str, Any]:
+        """What is stored, by member."""
+        known = self.model_dump(mode="json", include=set(self.changed_by.model_fields))
+        return {name: known[name] for name in self.changed_by.model_fields}
+
+    @computed_field(description="Sent as `If-Match` with a change, no other change is overwritten.")  # type: ignore[prop-decorator]
+    @property
+    def revision(self) -> str:
+        stored = self.stored()
+        members = [_digest([name, stored[name]]) for name in sorted(stored)]
+        return f"{_digest(members)[:16]}.{''.join(one[:4] for one in members)}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 class Problem(BaseModel):

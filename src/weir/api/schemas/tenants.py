@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from weir.api.schemas.shared import Count, Schema
+from weir.api.schemas.shared import Count, Revised, Schema
 
 
 class EnvironmentBody(Schema):
@@ -15,7 +15,9 @@ class EnvironmentBody(Schema):
     )
 
 
-class EnvironmentView(BaseModel):
+class EnvironmentView(Revised):
+    changed_by: ClassVar[type[BaseModel]] = EnvironmentBody
+
     organization: str
     project: str
     environment: str
