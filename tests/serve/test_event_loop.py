@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from support.warehouse_template import WarehouseTemplate
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.message import NewMessage
+from weir.model.sandbox import CHILDREN, MAX_WAITING, SANDBOX, Budget
 from weir.serve.bootstrap import DEFAULT
 from weir.spec.ir import QueueSpec
 from weir.warehouse.connection import ClickHouseConnection
@@ -313,3 +315,28 @@ async def test_thousands_of_queues_are_listed_and_watched_beside_the_loop(api: W
     for path in ("/api/v1/queues", "/metrics", "/api/v1/search?q=many1", "/admin/queues"):
         assert not await held_each_time(api, "GET", path)
     assert not await held_each_time(api, "POST", "/api/v1/pop", json={"limit": 1_000})
+
+
+async def test_an_app_of_thousands_of_queues_is_planned_declared_and_listed_beside_the_loop(
+    api: WatchedApi,
+) -> None:
+    queues = "\n".join(f"  queue of_app{number} {{}}" for number in range(MANY))
+    source = {"source": f"app Large {{\n{queues}\n}}"}
+    assert not await held_each_time(api, "POST", "/api/v1/apps/Large/plan", json=source)
+    assert not await held_each_time(api, "PUT", "/api/v1/apps/Large", json=source)
+    assert not await held_each_time(api, "GET", "/api/v1/apps")
+
+
+async def test_a_box_full_of_one_organizations_work_is_open_to_the_plans_of_another(api: WatchedApi) -> None:
+    long = Budget(wall_s=15.0)
+    work = [SANDBOX.submit(time.sleep, 60, owner="heavy", budget=long) for _ in range(MAX_WAITING)]
+    try:
+        async with client_of(api) as client:
+            planned = await client.post(
+                "/api/v1/spec/plan", json={"source": "app Other {\n  queue other {}\n}"}
+            )
+        assert planned.status_code == 200, planned.text
+        assert sum(one.running() for one in work) == CHILDREN - 1
+    finally:
+        for one in work:
+            one.cancel()
