@@ -30,7 +30,7 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
 from weir.spec.cel import compile_expression
-from weir.spec.evaluation import evaluated, size_of
+from weir.spec.evaluation import evaluated, size_named
 from weir.spec.ir import SignatureScheme, Verification
 from weir.spec.snapshot import Hook, SpecReader
 from weir.workers.variables import received_key
@@ -348,13 +348,14 @@ def _about(name: str, headers: Mapping[str, str], *, source_ip: str, now_ms: int
 
 async def _ordering_key(text: str, hook: Hook, body: bytes, about: Mapping[str, Any]) -> str:
     """The value of a webhook's `key` as the text that orders its queue."""
+    compiled = compile_expression(text)
     return await evaluated(
         received_key,
         text,
         body,
         about,
-        compiled=compile_expression(text),
-        size=len(body) + size_of(about),
+        compiled=compiled,
+        size=len(body) + size_named(compiled, about),
         owner=hook.environment.organization,
         what=f"the key of webhook `{hook.webhook.name}`",
     )

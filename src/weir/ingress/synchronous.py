@@ -17,7 +17,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 from weir.spec.cel import compile_mapping
-from weir.spec.evaluation import evaluated, size_of
+from weir.spec.evaluation import evaluated, size_named
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
@@ -55,13 +55,14 @@ class SynchronousCommands:
             raise Unavailable(f"webhook `{hook.webhook.name}` has neither a queue nor a command")
         command = self._command(action, hook.environment)
         named = tuple(action.inputs.items())
+        compiled = compile_mapping(named)
         inputs = await evaluated(
             received_inputs,
             named,
             event.payload,
             about,
-            compiled=compile_mapping(named),
-            size=len(event.payload) + size_of(about),
+            compiled=compiled,
+            size=len(event.payload) + size_named(compiled, about),
             owner=hook.environment.organization,
             what=f"the inputs of webhook `{hook.webhook.name}`",
         )

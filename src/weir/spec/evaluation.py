@@ -29,6 +29,7 @@ BATCH_S = 10.0
 """Processor time that all turns of one batch may take."""
 
 _VALUE_BYTES = 8
+"""What each text, number or moment beside a payload costs, however short it is."""
 _RECORD_BYTES = 128
 """Each of many records costs something, however small it is."""
 
@@ -59,10 +60,14 @@ async def evaluated(
     return await SANDBOX.run(in_the_box, function, *args, owner=owner, what=what, budget=budget)
 
 
-def size_of(value: Any) -> int:
-    """About how many bytes a variable beside the payload has: each text, and something for each value."""
+def size_named(compiled: Expression | CompiledMapping, variables: Mapping[str, Any]) -> int:
+    """About how many bytes those variables have that the expression looks at."""
+    return sum(_size_of(variables[name]) for name in compiled.variables if name in variables)
+
+
+def _size_of(value: Any) -> int:
     if isinstance(value, Mapping):
-        return sum(size_of(key) + size_of(one) for key, one in value.items())
+        return sum(_size_of(key) + _size_of(one) for key, one in value.items())
     return _VALUE_BYTES + (len(value) if isinstance(value, str) else 0)
 
 
@@ -95,7 +100,7 @@ async def evaluated_each(
                 answer,
                 *args,
                 compiled=compiled,
-                size=sum(_RECORD_BYTES + len(payload or b"") + size_of(values) for payload, values in rest),
+                size=sum(_RECORD_BYTES + len(payload or b"") + _size_of(values) for payload, values in rest),
                 owner=owner,
                 what=what,
                 budget=EXPRESSION,

@@ -25,7 +25,7 @@ from weir.model.trace_context import trace_headers_of
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
-from weir.spec.evaluation import evaluated, size_of
+from weir.spec.evaluation import evaluated, size_named
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.handler_time import begin_handler_time
@@ -174,15 +174,16 @@ async def _inputs(
     delivery: Delivery, spec: QueueSpec, inputs: Mapping[str, str], more: Mapping[str, Any] = NO_VARIABLES
 ) -> dict[str, Any]:
     named = tuple(inputs.items())
+    compiled = compile_mapping(named)
     return await evaluated(
         inputs_of,
         named,
         delivery,
         spec.message_type,
         dict(more),
-        compiled=compile_mapping(named),
+        compiled=compiled,
         size=len(delivery.payload)
-        + size_of(delivery.headers)
+        + size_named(compiled, {"message": delivery.headers})
         + (len(orjson.dumps(more[RESULT])) if more else 0),
         owner=delivery.queue.organization,
         what=f"the inputs of queue `{spec.name}`",
