@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import type { Me, QueueGlance, QueueRow } from "../api/types";
-import { count, duration, percent, rate } from "../lib/format";
+import { count, duration, exact, percent, rate } from "../lib/format";
 import { healthOf, type Seen } from "../lib/health";
 import { useFiring } from "../state/alerts";
 import { useQueueRows } from "../state/queues";
@@ -13,6 +13,8 @@ import { Sparkline } from "../ui/sparkline";
 import { Table, type Column } from "../ui/table";
 
 const WINDOW_S = 30 * 60;
+/** The history is of at most so many queues. */
+const MOST = 1_000;
 
 export function Overview(_: { me: Me }) {
   const { rows, totals, problem } = useQueueRows();
@@ -45,6 +47,7 @@ function Totals({ rows, history }: { rows: QueueRow[]; history: QueueGlance[] | 
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.depth ? row.oldest_age_ms : 0), 0);
   const per = (pick: (row: QueueGlance) => number) =>
     history?.length ? history.reduce((total, row) => total + pick(row), 0) / WINDOW_S : null; // none: not known
+  const part = history?.length === MOST ? `of ${exact(MOST)} queues` : undefined;
   return (
     <section class="panel" aria-label="Totals">
       <dl class="stats">
@@ -52,8 +55,8 @@ function Totals({ rows, history }: { rows: QueueRow[]; history: QueueGlance[] | 
         <Stat label="Waiting" value={count(sum((row) => row.depth))} />
         <Stat label="Running" value={count(sum((row) => row.running))} />
         <Stat label="Oldest waits" value={duration(oldest)} />
-        <Stat label="In, last 30 min" value={rate(per((row) => row.counters.enqueued))} />
-        <Stat label="Done, last 30 min" value={rate(per((row) => row.counters.acked))} />
+        <Stat label="In, last 30 min" value={rate(per((row) => row.counters.enqueued))} note={part} />
+        <Stat label="Done, last 30 min" value={rate(per((row) => row.counters.acked))} note={part} />
       </dl>
     </section>
   );
