@@ -10,9 +10,11 @@ from typer.testing import CliRunner, Result
 
 from support.running_api import RunningApi
 from support.waiting import wait_until
+from weir.cli.api import ApiSession
 from weir.cli.dlq import app as dlq
 from weir.cli.main import main
 from weir.cli.queue import app
+from weir.cli.schedule import app as schedule
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 
@@ -114,3 +116,23 @@ def test_a_full_queue_refuses_and_a_paused_one_keeps_its_messages(queues: Queues
     assert queues("pop", "q").stdout == ""
     queues("resume", "q")
     assert queues("pop", "q").stdout.endswith(": 1\n")
+
+
+def test_a_change_by_command_overwrites_no_change_that_came_after_it_read(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues("create", "q")
+    schedules = CliRunner().invoke
+    made = schedules(schedule, ["create", "often", "--queue", "q", "--every", "1h", *queues.scope])
+    assert made.exit_code == 0, made.output
+    get = ApiSession.get
+
+    async def get_and_change(self: ApiSession, *path: str, **query: object) -> dict[str, object]:
+        found = await get(self, *path, **query)
+        if path == ("schedules", "often"):
+            await self.put(*path, body={"queue": "q", "every_ms": 7_200_000})
+        return found
+
+    monkeypatch.setattr(ApiSession, "get", get_and_change)
+    late = schedules(schedule, ["change", "often", "--overlap", "skip", *queues.scope])
+    assert "was changed meanwhile (`every_ms`)" in str(late.exception)

@@ -115,7 +115,9 @@ def change(
     async def alter(api: ApiSession) -> dict[str, Any]:
         found = await _find(api, rule)
         before = {key: value for key, value in found.items() if key not in _SET_BY_WEIR}
-        return await api.put("alert-rules", found["id"], body={**before, **new})
+        return await api.put(
+            "alert-rules", found["id"], body={**before, **new}, revision=found.get("revision")
+        )
 
     print_result(ask_api(scope, alter), as_json=as_json)
 

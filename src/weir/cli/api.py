@@ -64,19 +64,25 @@ class ApiSession:
     async def post(self, *path: str, body: object = None, **query: object) -> dict[str, Any]:
         return await self.send("POST", *path, body=body, query=query)
 
-    async def put(self, *path: str, body: object) -> dict[str, Any]:
-        return await self.send("PUT", *path, body=body)
+    async def put(self, *path: str, body: object, revision: str | None = None) -> dict[str, Any]:
+        """Replace something, only if it is still at the revision, if one is given."""
+        return await self.send("PUT", *path, body=body, revision=revision)
 
     async def delete(self, *path: str, **query: object) -> dict[str, Any]:
         return await self.send("DELETE", *path, query=query)
 
     async def send(
-        self, method: str, *path: str, body: object = None, query: Mapping[str, object] | None = None
+        self,
+        method: str,
+        *path: str,
+        body: object = None,
+        query: Mapping[str, object] | None = None,
+        revision: str | None = None,
     ) -> dict[str, Any]:
         """One request below `/api/v1`; the parts of the path are quoted, and a query of None is left out."""
         transport = self._reading if method == "GET" else self._changing
         try:
-            return await transport.send(method, _route(path, query or {}), body=body)
+            return await transport.send(method, _route(path, query or {}), body=body, if_match=revision)
         except ApiError as error:
             detail = _HEADER.sub(
                 lambda found: f"`--{found[1].lower()}`", str(error.problem.get("detail", error))

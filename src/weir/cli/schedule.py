@@ -110,7 +110,9 @@ def change(
             before["every_ms"] = None
         if "every_ms" in options:
             before |= {"cron": None, "timezone": "UTC"}
-        return await api.put("schedules", schedule, body={**before, **options})
+        return await api.put(
+            "schedules", schedule, body={**before, **options}, revision=found.get("revision")
+        )
 
     changed = ask_api(scope, alter)
     print_result(changed, shown_time(changed["next_tick_ms"]), as_json=as_json)

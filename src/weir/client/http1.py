@@ -49,6 +49,8 @@ class HttpRequest:
     kind: RequestKind = RequestKind.ORDINARY
     meanwhile: Callable[[], None] | None = None
     """Work to do while the answer is on its way. Some connections never call it."""
+    if_match: str | None = None
+    """The revision that a change was made from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ def request_bytes(request: HttpRequest, *, prefix: str, head: bytes) -> bytes:
     """A request as bytes; `prefix` is the path of the base URL, `head` the headers that every request has."""
     line = f"{request.method} {prefix}{request.path} HTTP/1.1\r\n".encode("ascii")
     content = request.content
+    if request.if_match is not None:
+        head += f'if-match: "{request.if_match}"\r\n'.encode("ascii")
     if content is None:
         length = b"\r\n" if request.method == "GET" else b"content-length: 0\r\n\r\n"
         return line + head + length

@@ -47,6 +47,8 @@ class HttpxConnections:
 
     async def _exchange(self, base_url: str, request: HttpRequest, timeout_s: float) -> HttpAnswer:
         kind = {} if request.content is None else {"content-type": "application/json"}
+        if request.if_match is not None:
+            kind["if-match"] = f'"{request.if_match}"'
         try:
             response = await self._http.request(
                 request.method,

@@ -58,6 +58,7 @@ class Transport:
         final: Collection[str] = (),
         attempts: int | None = None,
         member: str = "",
+        if_match: str | None = None,
     ) -> dict[str, Any]:
         """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
 
@@ -66,6 +67,7 @@ class Transport:
         `body` is a value to encode. `content` replaces it: it makes the encoded bytes anew for each try.
         `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
         in `final` are raised at once. `attempts` is the number of tries; by default the options say it.
+        `if_match` is the revision that a change was made from: 409 if another change came first.
         """
         attempts = self._options.retry_attempts if attempts is None else attempts
         encoded = None if body is None else encode_quickly(body)
@@ -79,6 +81,7 @@ class Transport:
                 most_bytes=most_bytes,
                 kind=kind,
                 meanwhile=meanwhile,
+                if_match=if_match,
             )
             asked_s: float | None = None
             base_url = self.base_url
