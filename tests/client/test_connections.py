@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from weir import ApiError, AsyncWeir, OutgoingMessage, PushResult, ReceivedMessa
 from weir.client.http1 import MAX_HEAD_BYTES, AnswerReader, ConnectionFailed
 from weir.client.httpx_connections import new_http_client
 from weir.client.places import MAX_CONNECTIONS
+from weir.client.sync import LoopThread
 from weir.model.asyncio_tasks import cancel_and_wait
 
 from .place import QUEUE, Place
@@ -297,6 +301,50 @@ def test_a_forked_process_opens_connections_of_its_own() -> None:
         assert os.waitpid(child, 0)[1] == 0
         weir.push("q", 3)
     assert [number for number, _ in server.requests] == [1, 2, 1]
+
+
+def test_a_forked_process_is_told_that_a_client_with_a_thread_stayed_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with RawServer(ACCEPTED) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with Weir("http://weir.example:8420") as weir:
+            weir.push("q", 1)
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    weir.push("q", 2)
+                except RuntimeError:
+                    status = 0
+                finally:
+                    os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+            weir.push("q", 3)
+
+
+def test_an_interrupted_step_has_ended_before_the_next_one() -> None:
+    thread = LoopThread()
+    started, steps = threading.Event(), []
+
+    async def step() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("ended")
+
+    def interrupt() -> None:
+        started.wait()
+        # The caller is about to wait; nothing tells when it does.
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(step())
+    assert steps == ["ended"]
+    thread.close()
 
 
 def test_a_closed_client_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -31,6 +32,7 @@ from weir.client.values import (
 from weir.model.durations import Duration
 
 T = TypeVar("T")
+_CANCEL_S = 5.0
 
 
 class _BlockingWeir(AsyncWeir):
@@ -50,12 +52,35 @@ class LoopThread:
     """A thread with an event loop, for HTTP clients that need one."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="weir-client", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        if os.getpid() != self._process:
+            # The thread stayed in the parent, so nobody would ever answer.
+            coroutine.close()
+            raise RuntimeError(
+                "this client was made before the process was forked, and it needs a thread (for a proxy, "
+                "`http=` or a Redis Cluster); make one in the child"
+            )
+        ended = threading.Event()
+
+        async def work() -> T:
+            try:
+                return await coroutine
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # What comes next, such as closing a stream, must not meet this step.
+            future.cancel()
+            ended.wait(_CANCEL_S)
+            raise
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -76,7 +101,8 @@ class Weir(BlockingLogs):
         weir.push("orders", {"order": 42}, key="customer-7")
     ```
 
-    It may be used from several threads at once, and a process that was forked may go on using it.
+    It may be used from several threads at once, and a process that was forked may go on using it, unless it
+    needs a thread: for a proxy, `http=` or a Redis Cluster make a client in the child.
     """
 
     def __init__(
