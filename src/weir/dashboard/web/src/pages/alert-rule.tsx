@@ -93,7 +93,7 @@ export function RuleForm({ rule, metrics, channels, onClose, onSaved }: Props) {
           </span>
         </label>
         <label>
-          Over at
+          Ends at
           <span class="row">
             <input type="number" min="0" step="any" value={draft.clear} onInput={set("clear")} placeholder="the same value" />
             <small>{typedUnit(unitOf(draft.metric)).label}</small>
