@@ -528,5 +528,5 @@ async def test_one_revision_is_shown_by_its_number_and_the_list_has_no_texts(hou
 async def test_a_queue_of_the_spec_that_its_webhook_needs_is_not_deleted_over_http(house):
     refused = await house.client.delete("/api/v1/queues/In")
     assert refused.status_code == 409
-    assert "queue `In` is used by the " in refused.json()["detail"]
+    assert "queue `In` belongs to the spec `Hooks`" in refused.json()["detail"]
     assert (await house.hook("Signed", {"a": 1})).status_code == 202

@@ -39,7 +39,7 @@ def received_inputs(
 
 
 def received_key(text: str, body: bytes, about: Mapping[str, Any]) -> str:
-    """The value of an expression for what a webhook received, as a key; a digest of it if it is no key."""
+    """The value of an expression for what a webhook received, as a key, or a digest that can be one."""
     value = compile_expression(text).evaluate(received(body, **about))
     try:
         key = value if isinstance(value, str) else orjson.dumps(value, default=str, option=_ANY_KEY).decode()

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from weir.broker.broker import Broker
 from weir.broker.layout import KEPT_MS, SETTLED_MS
+from weir.model.durations import HOUR_MS
 from weir.model.ids import new_message_id
 from weir.model.inspection import Touched
 from weir.model.message import Failure, NewMessage, Settlement
@@ -197,7 +198,7 @@ class Leases(Promises):
         await broker.let_lapse(shard, until_ms=now)
         try:
             # A server that was stopped for an hour did not miss anybody in it.
-            manual_clock.advance(3_600_000)
+            manual_clock.advance(HOUR_MS)
             assert await self.take(broker, queue) == []
             manual_clock.advance(KEPT_MS - 1)
             assert await self.take(broker, queue) == []
