@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
 from typing import cast
 
 from weir.client.base_url import BaseUrl, tls_context
@@ -169,16 +174,60 @@ class LoopConnections:
     async def _connect(self, base: BaseUrl) -> _LoopConnection:
         if base.secure and self._tls is None:
             self._tls = tls_context()
-        _, connection = await asyncio.get_running_loop().create_connection(
-            _LoopConnection,
-            base.host,
-            base.port,
-            ssl=self._tls if base.secure else None,
-            happy_eyeballs_delay=HAPPY_EYEBALLS_S,
-        )
-        return connection
+        tls = self._tls if base.secure else None
+
+        async def connect(address: str) -> _LoopConnection:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                _LoopConnection, address, base.port, ssl=tls, server_hostname=base.host if tls else None
+            )
+            return connection
+
+        return await _first_open([partial(connect, address) for address in await _addresses(base)])
 
     def _close_idle(self) -> None:
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()
+
+
+async def _addresses(base: BaseUrl) -> list[str]:
+    """The addresses of the server, in the order in which they are tried: the kinds take turns."""
+    with suppress(ValueError):
+        ipaddress.ip_address(base.host)
+        return [base.host]
+    found = await asyncio.get_running_loop().getaddrinfo(base.host, base.port, type=socket.SOCK_STREAM)
+    by_kind: dict[int, dict[str, None]] = {}
+    for kind, _, _, _, address in found:
+        by_kind.setdefault(kind, {})[str(address[0])] = None
+    rounds = zip_longest(*by_kind.values())
+    return [address for one in rounds for address in one if address is not None]
+
+
+async def _first_open(attempts: Sequence[Callable[[], Awaitable[_LoopConnection]]]) -> _LoopConnection:
+    """The first connection that opens. Each attempt begins when the one before failed, or is slow.
+
+    The loops know this by themselves, but not uvloop.
+    """
+    if len(attempts) == 1:
+        return await attempts[0]()
+    waiting, running = list(attempts), set[asyncio.Future[_LoopConnection]]()
+    failure: BaseException = OSError("the name of the server has no address")
+    try:
+        while waiting or running:
+            if waiting:
+                running.add(asyncio.ensure_future(waiting.pop(0)()))
+            done, running = await asyncio.wait(
+                running,
+                timeout=HAPPY_EYEBALLS_S if waiting else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            opened = [one.result() for one in done if one.exception() is None]
+            for late in opened[1:]:
+                late.close()
+            if opened:
+                return opened[0]
+            failure = next((error for one in done if (error := one.exception())), failure)
+        raise failure
+    finally:
+        for one in running:
+            one.cancel()
