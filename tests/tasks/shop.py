@@ -67,7 +67,9 @@ def forget(text: str) -> None:
     note(f"forget {text}")
 
 
-@app.task(queue="flaky", max_attempts=3, backoff=0.05, max_backoff=0.1)
+@app.task(
+    queue="flaky", max_attempts=int(os.environ.get("SHOP_ATTEMPTS", "3")), backoff=0.05, max_backoff=0.1
+)
 def fail_twice(name: str, context: TaskContext) -> int:
     note(f"fail_twice {name} {context.attempt}")
     label.push(name, copies=2)

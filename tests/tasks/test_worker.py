@@ -135,17 +135,21 @@ async def test_a_worker_declares_its_queues_and_a_plan_shows_it(world: World) ->
     assert '"max_attempts": 3' in shown.stdout
 
 
-async def test_without_an_admin_token_a_worker_says_what_differs(world: World) -> None:
+async def test_without_an_admin_token_a_worker_says_what_differs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with world.worker(token=world.write_token) as worker:
         await until(lambda: worker.poll() is not None, within_s=START_S)
         assert worker.returncode == 2
     assert "start the worker once with an admin token" in world.log()
     with world.worker():
         await until(lambda: working(world), within_s=START_S)
-    assert world.command("queue", "change", "flaky", "--max-attempts", "9").returncode == 0
+    refused = world.command("queue", "change", "flaky", "--max-attempts", "9")
+    assert "belongs to the app `shop`; change it in its code" in refused.stderr
+    monkeypatch.setenv("SHOP_ATTEMPTS", "9")
     with world.worker(token=world.write_token):
         await until(lambda: "differs from what holds" in world.log(), within_s=START_S)
-        assert "~ queue flaky / delivery / max_attempts: 9 → 3" in world.log()
+        assert "~ queue flaky / delivery / max_attempts: 3 → 9" in world.log()
 
 
 async def test_apps_and_specs_own_their_queues_by_name(world: World) -> None:
