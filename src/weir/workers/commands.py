@@ -176,10 +176,12 @@ class Commands:
 
         return register
 
-    def find(self, name: str, *, environment: EnvironmentRef) -> Command | None:
-        """The command of this name, if a spec of this environment may name it."""
+    def find(self, name: str, *, environment: EnvironmentRef | None = None) -> Command | None:
+        """The command of this name; with an environment, only if a spec of it may name the command."""
         command = self.registered.get(name)
-        return command if command is not None and command.serves(environment) else None
+        if command is None or (environment is not None and not command.serves(environment)):
+            return None
+        return command
 
     def hint(self, name: str, *, environment: EnvironmentRef) -> str:
         """The nearest name that a spec of this environment may use."""
