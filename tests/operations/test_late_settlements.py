@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from support.waiting import until
 from weir.broker.layout import KEPT_MS
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.exchange.seam import Queued, SettleItem
 from weir.exchange.service import OperationService
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import Delivery, Failure, NewMessage, Verb
 from weir.model.names import QueueRef
 from weir.testing.memory import MemoryBroker
@@ -66,3 +70,19 @@ async def test_a_queued_settlement_says_for_how_long_its_lease_is_kept(
     assert answer.lease_kept_ms is not None
     assert 0 < answer.lease_kept_ms <= KEPT_MS
     assert (await ended(database, service, answer))[0] == "completed"
+
+
+async def test_a_keeper_that_stops_well_lets_leases_lapse_when_they_end(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    keeping = asyncio.create_task(service.keeper.run())
+    await until(lambda: service.keeper._settled)
+    await cancel_and_wait([keeping])
+    await broker.enqueue(queue, [NewMessage(payload=b"a", key="a")])
+    (first,) = await broker.dequeue(queue, consumer="killed", limit=1, lease_ms=300)
+
+    async def came_back() -> bool:
+        return [one.message_id for one in await broker.dequeue(queue, consumer="next")] == [first.message_id]
+
+    # Long before the minute after which scripts go on without a keeper that was killed.
+    await until(came_back, within_s=20)

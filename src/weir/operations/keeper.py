@@ -55,6 +55,8 @@ clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7
 _CLOSING_S = 5.0
 """After this long PostgreSQL takes the locks from a keeper that froze while it closed gates."""
 _BATCH = 1_000
+_NO_HORIZON = 1 << 52
+"""A time that no clock reaches: leases lapse when they end."""
 _REQUEST_MS = int((BROKER_ANSWER_S + PATIENCE_S) * SECOND_MS)
 """A settlement waits about so long for the broker before it is queued; its lease may end meanwhile."""
 
@@ -84,14 +86,26 @@ class Keeper:
         """When both stores last answered, for each shard."""
         self._returned_ms: dict[int, int] = {}
         """When they were both back, by the clock of each shard, and other processes had noticed as well."""
+        self._settled: set[int] = set()
+        """Shards in which no settlement waited in the last round."""
         self._alone = False
         """Whether the last round did without PostgreSQL."""
 
     async def run(self) -> None:
         """Renew allowances and close gates at the same time, so that closing many gates lets none lapse."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew_again_and_again())
-            tasks.create_task(self._close_again_and_again())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._renew_again_and_again())
+                tasks.create_task(self._close_again_and_again())
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Let leases lapse when they end, where no settlement waits: nobody moves the time on from here.
+
+        Another keeper takes it up again in its next round.
+        """
+        await self._ask_each(self._settled, lambda shard: self._broker.let_lapse(shard, until_ms=_NO_HORIZON))
 
     async def run_round(self) -> None:
         """Renew every allowance; where a gate is still open, close it first."""
@@ -183,6 +197,7 @@ class Keeper:
     def _horizons(self, clocks: dict[int, int], waiting_ms: dict[int, int], began_s: float) -> dict[int, int]:
         """Until when leases may lapse, where that may be moved on."""
         horizons: dict[int, int] = {}
+        self._settled = clocks.keys() - waiting_ms.keys()
         for shard, now_ms in clocks.items():
             if began_s - self._seen_s.get(shard, -math.inf) > LATE_MS / SECOND_MS:
                 self._returned_ms[shard] = now_ms + LATE_MS

@@ -55,8 +55,10 @@ export class Api {
     return parse(await (await this.request(tail ? `${path}?${tail}` : path)).text(), raw) as T;
   };
 
-  send = async <T>(method: string, path: string, body?: unknown): Promise<T> => {
-    const text = await (await this.request(path, body === undefined ? { method } : { method, body })).text();
+  /** With a revision, only what still has it is changed; else somebody changed it meanwhile, and the server says what. */
+  send = async <T>(method: string, path: string, body?: unknown, revision?: string): Promise<T> => {
+    const headers: Record<string, string> = revision ? { "If-Match": `"${revision}"` } : {};
+    const text = await (await this.request(path, body === undefined ? { method, headers } : { method, body, headers })).text();
     return (text ? JSON.parse(text) : null) as T;
   };
 

@@ -126,6 +126,7 @@ export type Alert = {
 
 export type AlertRule = {
   id: string;
+  revision: string;
   name: string;
   metric: string;
   operator: string;
@@ -292,6 +293,7 @@ export type ScheduleRun = {
 
 export type Schedule = {
   name: string;
+  revision: string;
   queue: string;
   cron: string | null;
   every_ms: number | null;

@@ -43,7 +43,7 @@ function saidBy(draft: Draft, unitOf: UnitOf) {
 
 /** The rule as it came, with what the form says differently now: saving replaces the whole rule. */
 function changed(rule: AlertRule, draft: Draft, unitOf: UnitOf): object {
-  const { id, condition, origin, created_at_ms, updated_at_ms, ...came } = rule;
+  const { id, condition, origin, created_at_ms, updated_at_ms, revision, ...came } = rule;
   const old = saidBy(draftOf(rule, unitOf), unitOf);
   const differs = ([name, value]: [string, unknown]) => JSON.stringify(value) !== JSON.stringify(old[name as keyof typeof old]);
   return { ...came, ...Object.fromEntries(Object.entries(saidBy(draft, unitOf)).filter(differs)) };
@@ -57,7 +57,7 @@ export function RuleForm({ rule, metrics, channels, onClose, onSaved }: Props) {
   const [draft, setDraft] = useState<Draft>(() => (rule === "new" ? EMPTY : draftOf(rule, unitOf)));
   const set = (name: keyof Draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
   const submit = async () => {
-    const save = () => (rule === "new" ? send("POST", "/api/v1/alert-rules", saidBy(draft, unitOf)) : send("PUT", `/api/v1/alert-rules/${rule.id}`, changed(rule, draft, unitOf)));
+    const save = () => (rule === "new" ? send("POST", "/api/v1/alert-rules", saidBy(draft, unitOf)) : send("PUT", `/api/v1/alert-rules/${rule.id}`, changed(rule, draft, unitOf), rule.revision));
     const saved = await act(`${draft.name} saved`, save);
     if (!saved) return;
     onSaved();

@@ -69,7 +69,7 @@ function ScheduleForm({ known, onSaved }: { known: Schedule | null; onSaved: () 
       return;
     }
     const path = "/api/v1/schedules";
-    const save = () => (known ? send("PUT", `${path}/${encodeURIComponent(known.name)}`, body) : send("POST", path, { name: draft.name, ...body }));
+    const save = () => (known ? send("PUT", `${path}/${encodeURIComponent(known.name)}`, body, known.revision) : send("POST", path, { name: draft.name, ...body }));
     if (await act(`${draft.name} saved`, save)) onSaved();
   };
   return (
