@@ -23,6 +23,7 @@ import pytest
 
 from dev.tools import promtool
 from support.history import land_worker
+from support.running_api import key_file
 from support.warehouse_template import WarehouseTemplate
 from weir.api.app import describe
 from weir.control.database import Database
@@ -31,7 +32,7 @@ from weir.control.tokens import NewToken, Tokens
 from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
 from weir.serve.run import served
-from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
+from weir.settings import ApiSettings, EmbeddedSettings, SecretSettings, Settings, StoreUrls
 from weir.telemetry.presence import ServingProcess, ServingProcesses
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -53,9 +54,11 @@ def product(
     redis_url: str, database_url: str, migrated_warehouse: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The whole product on a socket, as `weir serve` composes it."""
+    folder = tmp_path_factory.mktemp("data")
     settings = Settings(
         api=ApiSettings(port=0, metrics_token=OPERATOR),
-        embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("data")),
+        embedded=EmbeddedSettings(data_dir=folder),
+        secrets=SecretSettings(key_file=key_file(folder)),
     )
     urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=migrated_warehouse)
     with _in_a_thread(settings, urls) as url:

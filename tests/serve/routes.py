@@ -70,7 +70,6 @@ REQUESTS: tuple[Asked, ...] = (
     asked("GET /api/v1/queues"),
     asked("GET /api/v1/queues/{queue}", queue=QUEUE),
     asked("PUT /api/v1/queues/{queue}", {}, queue="third"),
-    asked("PATCH /api/v1/queues/{queue}", {}, queue="third"),
     asked("PATCH /api/v1/queues/{queue}", {}, queue=QUEUE),
     asked("DELETE /api/v1/queues/{queue}", queue="fourth"),
     asked("POST /api/v1/queues/{queue}/pause", queue="other"),

@@ -32,7 +32,7 @@ ONE_BACKEND = "one backend"
 BEFORE_S = 3.0
 EVERY_S = 1.0
 SLACK_S = 2.0
-ROUTE = re.compile(r"`((?:GET|POST|PUT|DELETE) [^`]+)`")
+ROUTE = re.compile(r"`((?:GET|POST|PUT|PATCH|DELETE) [^`]+)`")
 IMPROPER = (400, 401, 403, 405, 415, 422, 500)
 Stop = Callable[[], AbstractContextManager[None]]
 
