@@ -143,7 +143,7 @@ class Consumer:
             await run_to_end(self._end(watching))
 
     @contextmanager
-    def without_slot(self) -> Iterator[None]:
+    def _lend_slot(self) -> Iterator[None]:
         """Let another handler have the slot of this one, which only waits."""
         self._without_slot += 1
         try:
@@ -277,9 +277,9 @@ class Consumer:
 
     async def _settle_refused(self, message: ReceivedMessage, handled: Handled, error: Exception) -> None:
         with suppress(ClientError):
-            await self._settle_timed(message, self.refused(handled, error))
+            await self._settle_timed(message, self._outcome_instead(handled, error))
 
-    def refused(self, handled: Handled, error: Exception) -> Handled:
+    def _outcome_instead(self, handled: Handled, error: Exception) -> Handled:
         """The outcome that is told instead of one that cannot be told."""
         told = f"the outcome of the handler cannot be settled ({describe_failure(error)})"
         return Handled(error=f"{told}: {handled.error}" if handled.error else told, took_s=handled.took_s)

@@ -73,11 +73,11 @@ class TaskConsumer(Consumer):
             uncounted=outcome.uncounted,
         )
 
-    def refused(self, handled: Handled, error: Exception) -> Handled:
+    def _outcome_instead(self, handled: Handled, error: Exception) -> Handled:
         """What is told instead: a task whose result cannot be sent is done, as on the stores."""
         if handled.error is None:
             return replace(handled, result=_not_kept(error))
-        return super().refused(handled, error)
+        return super()._outcome_instead(handled, error)
 
     async def _run(self, message: ReceivedMessage) -> HandlerOutcome:
         progress = ProgressSender(
@@ -93,7 +93,7 @@ class TaskConsumer(Consumer):
             note_progress=progress.note,
         )
         outcome = await self._attempt(called, progress)
-        with self.without_slot():
+        with self._lend_slot():
             while outcome.pass_on is not None:
                 await asyncio.sleep(PASS_ON_EVERY_S)
                 outcome = await outcome.pass_on()
